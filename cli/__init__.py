@@ -1,0 +1,1 @@
+"""A front door: the command ``potato``."""

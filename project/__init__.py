@@ -1,0 +1,1 @@
+"""Whose data: reading a Potato project, labels, splits, the bundle, write-back."""

@@ -1,0 +1,1 @@
+"""What is done: the room with hands. Supervisor, store, launchers, verdict."""

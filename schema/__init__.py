@@ -1,0 +1,1 @@
+"""What may be said: the schema of config.yaml, reading it with positions, and findings about it."""

@@ -1,0 +1,13 @@
+"""Errors that a person can mend, as opposed to a broken machine."""
+
+
+class UserError(Exception):
+    """A mistake in what was asked for. Front doors print it in one line, without a traceback.
+
+    ``hint`` says what to do next; it may be empty.
+    """
+
+    def __init__(self, message: str, hint: str = ""):
+        super().__init__(message)
+        self.message = message
+        self.hint = hint

@@ -1,0 +1,1 @@
+"""The shell itself: text only, rendered by the compiler room."""

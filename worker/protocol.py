@@ -1,0 +1,88 @@
+"""The words that the server, the agent and the worker share.
+
+Nothing here does anything: names of routes, files, states, events and exit codes, and the bounds
+that both ends of the agent protocol keep. Times are seconds, sizes are bytes.
+"""
+
+PROTOCOL = 1
+API_PREFIX = "/api/training/v1"
+
+# --- a run's life -----------------------------------------------------------------------------
+
+QUEUED = "queued"
+BUILDING = "building"
+CONNECTING = "connecting"
+PREPARING = "preparing"
+WAITING = "waiting"
+RUNNING = "running"
+EVALUATING = "evaluating"
+FETCHING = "fetching"
+CANCELLING = "cancelling"
+SUCCEEDED = "succeeded"
+FAILED = "failed"
+CANCELLED = "cancelled"
+
+#: A run's position is (attempt, index in this tuple) and only ever grows, whatever order news
+#: comes in. The three ends share the last place: the first of them stays.
+STATES = (
+    QUEUED, BUILDING, CONNECTING, PREPARING, WAITING, RUNNING, EVALUATING, FETCHING, CANCELLING,
+    SUCCEEDED, FAILED, CANCELLED,
+)
+ENDS = frozenset({SUCCEEDED, FAILED, CANCELLED})
+#: States that the far side may name in a status event; the others are the supervisor's to give.
+REPORTABLE_STATES = frozenset({PREPARING, WAITING, RUNNING, EVALUATING})
+
+# --- the worker's exit codes -------------------------------------------------------------------
+
+EXIT_OK = 0
+EXIT_TRAINER_ERROR = 1
+EXIT_BAD_SPEC = 2
+EXIT_MISSING_DEPENDENCY = 3
+EXIT_CANCELLED = 4
+EXIT_OUT_OF_MEMORY = 5
+
+# --- events ------------------------------------------------------------------------------------
+
+EVENT_VERSION = 1
+EVENT_KINDS = ("status", "progress", "metric", "log", "artifact", "result", "error")
+#: The two event streams of a job, each with its own sequence numbers.
+STREAM_WORKER = "worker"
+STREAM_AGENT = "agent"
+STREAMS = (STREAM_WORKER, STREAM_AGENT)
+MAX_EVENT_BYTES = 64 * 1024
+MAX_EVENTS_PER_BATCH = 10_000
+#: A batch of events in one request: far above 10,000 ordinary events, far below a server's memory.
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+#: Claim, result and other small JSON bodies.
+MAX_MESSAGE_BYTES = 256 * 1024
+
+# --- the job directory: the state of a job on the training machine -------------------------------
+
+JOB_FILE = "job.json"                #: the claimed job message
+ATTACH_FILE = "attach.json"          #: {"socket", "generation", "token"}: how to reach the server now
+AGENT_LOCK = "agent.lock"            #: flock held by the job's agent for its life
+WORKER_FILE = "worker.json"          #: {"pid", "pgid", "start", "host"}: the worker process, to tell it from a reused pid
+SPEC_FILE = "spec.json"
+BUNDLE_ARCHIVE = "bundle.tar.gz"
+BUNDLE_DIR = "bundle"
+EVENTS_FILE = "events.jsonl"         #: the worker's stream, one JSON object a line
+AGENT_EVENTS_FILE = "agent.jsonl"    #: the agent's stream
+CONTROL_FILE = "control"             #: one of the CONTROL words, replaced by the agent, read by the worker
+LEASE_FILE = "lease"                 #: rewritten by the agent every 15 s (slurm)
+STDERR_FILE = "stderr.log"
+EXIT_CODE_FILE = "exit_code"         #: written by rename; exit_code.<n> from the first scheduler restart on
+PREDICTIONS_FILE = "predictions.jsonl"
+ARTIFACTS_DIR = "artifacts"
+CHECKPOINTS_DIR = "checkpoints"
+
+CONTROL_RUN = "run"
+CONTROL_KEEP = "keep"                #: end training at the next batch, keep the best model, evaluate, predict, succeed
+CONTROL_STOP = "stop"                #: cancel
+
+# --- bounds -------------------------------------------------------------------------------------
+
+GRACE_SECONDS = 20.0                 #: of a job that carries none
+HEARTBEAT_TIMEOUT_S = 120.0
+AGENT_GIVE_UP_S = 300.0              #: an agent-backend agent without a server cancels its run after this
+BUNDLE_ATTEMPTS = 5
+TAIL_BYTES = 64 * 1024               #: of slurm.out and stderr.log that always come along

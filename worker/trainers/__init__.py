@@ -1,0 +1,1 @@
+"""The trainers: one file each, listed without importing their libraries."""
