@@ -49,6 +49,8 @@ EVENT_KINDS = ("status", "progress", "metric", "log", "artifact", "result", "err
 STREAM_WORKER = "worker"
 STREAM_AGENT = "agent"
 STREAMS = (STREAM_WORKER, STREAM_AGENT)
+#: The number of a stream's first event: seq is a line number of events.jsonl (agent.jsonl).
+FIRST_SEQ = 1
 MAX_EVENT_BYTES = 64 * 1024
 MAX_EVENTS_PER_BATCH = 10_000
 #: A batch of events in one request: far above 10,000 ordinary events, far below a server's memory.
@@ -62,6 +64,8 @@ JOB_FILE = "job.json"                #: the claimed job message
 ATTACH_FILE = "attach.json"          #: {"socket", "generation", "token"}: how to reach the server now
 AGENT_LOCK = "agent.lock"            #: flock held by the job's agent for its life
 WORKER_FILE = "worker.json"          #: {"pid", "pgid", "start", "host"}: the worker process, to tell it from a reused pid
+WORKER_STDIN = "stdin"               #: the fifo that is the worker's stdin: EOF while no agent holds it open
+STOP_FILE = "stop.json"              #: {"reason", "message"}: why the agent asked the worker to stop
 SPEC_FILE = "spec.json"
 BUNDLE_ARCHIVE = "bundle.tar.gz"
 BUNDLE_DIR = "bundle"
@@ -79,10 +83,27 @@ CONTROL_RUN = "run"
 CONTROL_KEEP = "keep"                #: end training at the next batch, keep the best model, evaluate, predict, succeed
 CONTROL_STOP = "stop"                #: cancel
 
+# --- the result that ends a job ------------------------------------------------------------------
+
+#: ``reason`` of a result, in the agent's words; the verdict is the server's.
+REASON_FINISHED = "finished"         #: the worker ended by itself; its exit code says how
+REASON_CANCELLED = "cancelled"       #: the server asked for it
+REASON_MAX_WALL = "max-wall"         #: max_wall_seconds from the worker's first event
+REASON_DISCONNECTED = "disconnected"  #: no answered request for give_up_s
+REASON_GONE = "gone"                 #: the server said 410: the run was over there before it was here
+REASON_AGENT_STOPPED = "agent-stopped"  #: somebody sent the agent SIGTERM or Ctrl-C
+REASON_WORKER_LOST = "worker-lost"   #: neither a process nor an exit code is left
+REASON_START_FAILED = "start-failed"  #: the worker could not be started
+REASON_BUNDLE = "bundle"             #: the bundle could not be had whole
+REASON_PREDICTIONS_TOO_LARGE = "predictions-too-large"  #: 413
+REASON_PREDICTIONS_REFUSED = "predictions-refused"      #: the server would not have them
+REASON_PROTOCOL = "protocol"         #: a job message that this agent does not understand
+
 # --- bounds -------------------------------------------------------------------------------------
 
 GRACE_SECONDS = 20.0                 #: of a job that carries none
 HEARTBEAT_TIMEOUT_S = 120.0
+HEARTBEAT_S = 5.0                    #: an agent with nothing to say still reports this often
 AGENT_GIVE_UP_S = 300.0              #: an agent-backend agent without a server cancels its run after this
 BUNDLE_ATTEMPTS = 5
 TAIL_BYTES = 64 * 1024               #: of slurm.out and stderr.log that always come along
