@@ -50,7 +50,7 @@ def gap(next_seq: int) -> ProtocolError:
 
 @dataclass(frozen=True)
 class BundleFile:
-    """A run's archive as it lies on disk. ``etag`` is without quotes and names these very bytes."""
+    """A run's archive as it lies on disk. ``etag`` names it in every attempt to fetch it (quotes or not)."""
 
     path: Path
     size: int
@@ -58,17 +58,22 @@ class BundleFile:
 
 
 class PredictionsSink(Protocol):
-    """Where one upload goes. The routes call ``write`` any number of times, then ``commit`` or ``abort``.
-
-    Bytes that arrive here are a sign of life of the agent, like an empty batch of events.
+    """Where one upload goes. The routes call ``write`` any number of times, then ``commit``, ``refuse``
+    or ``abort``. Bytes that arrive here are a sign of life of the agent, like an empty batch of events.
     """
 
-    limit_bytes: int  #: the routes stop reading and answer 413 at the first byte above it
+    limit_bytes: int
 
-    def write(self, block: bytes) -> None: ...
+    def write(self, block: bytes) -> None:
+        """Raises ProtocolError 413 at the first byte above the limit, as ``refuse`` does."""
+        ...
 
-    def commit(self, sha256_hex: str) -> Mapping[str, Any]:
-        """Keep the upload under its own name. The routes have compared the digest with the bytes written."""
+    def refuse(self) -> None:
+        """The upload is larger than the limit (its Content-Length may say so at once): raises 413."""
+        ...
+
+    def commit(self, sha256: str) -> Mapping[str, Any]:
+        """Keep the upload under its own name; ProtocolError 400 when the hex digest is not that of its bytes."""
         ...
 
     def abort(self) -> None:
@@ -80,7 +85,7 @@ class Intake(Protocol):
     """Runs, as the agent routes see them. Every method may raise ``ProtocolError``."""
 
     def authenticate(self, token: str | None) -> Principal | None:
-        """None for a wrong token and for none at all, after the same work (compare digests in constant time)."""
+        """None for a wrong token and for none at all, after the same work, in constant time."""
         ...
 
     def claim(self, who: Principal, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -95,8 +100,8 @@ class Intake(Protocol):
     def events(
         self, who: Principal, run_id: str, stream: str, seq: int, events: list[dict[str, Any]]
     ) -> Mapping[str, Any]:
-        """``{"next_seq", "cancel", "stop_and_keep"}``. The first event of a stream has number 1
-        (``protocol.FIRST_SEQ``), so ``next_seq`` of a new stream is 1.
+        """``{"next_seq", "cancel", "stop_and_keep"}``. Numbers count from 0 (``protocol.FIRST_SEQ``),
+        so ``next_seq`` is also how many events of the stream are here.
 
         ``seq`` is the number of ``events[0]``; events that are known already are passed over, a batch
         that begins after ``next_seq`` is ``gap(next_seq)``. An empty batch is a heartbeat, whatever its seq.

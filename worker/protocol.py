@@ -49,8 +49,8 @@ EVENT_KINDS = ("status", "progress", "metric", "log", "artifact", "result", "err
 STREAM_WORKER = "worker"
 STREAM_AGENT = "agent"
 STREAMS = (STREAM_WORKER, STREAM_AGENT)
-#: The number of a stream's first event: seq is a line number of events.jsonl (agent.jsonl).
-FIRST_SEQ = 1
+#: The number of a stream's first event: seq counts the lines of events.jsonl (agent.jsonl) from here.
+FIRST_SEQ = 0
 MAX_EVENT_BYTES = 64 * 1024
 MAX_EVENTS_PER_BATCH = 10_000
 #: A batch of events in one request: far above 10,000 ordinary events, far below a server's memory.
@@ -63,7 +63,7 @@ MAX_MESSAGE_BYTES = 256 * 1024
 JOB_FILE = "job.json"                #: the claimed job message
 ATTACH_FILE = "attach.json"          #: {"socket", "generation", "token"}: how to reach the server now
 AGENT_LOCK = "agent.lock"            #: flock held by the job's agent for its life
-WORKER_FILE = "worker.json"          #: {"pid", "pgid", "start", "host"}: the worker process, to tell it from a reused pid
+WORKER_FILE = "worker.json"          #: {"pid", "pgid", "start", "host"}: tells the worker from a reused pid
 WORKER_STDIN = "stdin"               #: the fifo that is the worker's stdin: EOF while no agent holds it open
 STOP_FILE = "stop.json"              #: {"reason", "message"}: why the agent asked the worker to stop
 SPEC_FILE = "spec.json"
@@ -80,7 +80,7 @@ ARTIFACTS_DIR = "artifacts"
 CHECKPOINTS_DIR = "checkpoints"
 
 CONTROL_RUN = "run"
-CONTROL_KEEP = "keep"                #: end training at the next batch, keep the best model, evaluate, predict, succeed
+CONTROL_KEEP = "keep"                #: end training at the next batch, keep the best model, predict, succeed
 CONTROL_STOP = "stop"                #: cancel
 
 # --- the result that ends a job ------------------------------------------------------------------
@@ -89,7 +89,7 @@ CONTROL_STOP = "stop"                #: cancel
 REASON_FINISHED = "finished"         #: the worker ended by itself; its exit code says how
 REASON_CANCELLED = "cancelled"       #: the server asked for it
 REASON_MAX_WALL = "max-wall"         #: max_wall_seconds from the worker's first event
-REASON_DISCONNECTED = "disconnected"  #: no answered request for give_up_s
+REASON_GAVE_UP = "gave-up"           #: no answered request for give_up_s
 REASON_GONE = "gone"                 #: the server said 410: the run was over there before it was here
 REASON_AGENT_STOPPED = "agent-stopped"  #: somebody sent the agent SIGTERM or Ctrl-C
 REASON_WORKER_LOST = "worker-lost"   #: neither a process nor an exit code is left
