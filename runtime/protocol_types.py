@@ -73,7 +73,7 @@ class PredictionsSink(Protocol):
         ...
 
     def commit(self, sha256: str) -> Mapping[str, Any]:
-        """Keep the upload under its own name; ProtocolError 400 when the hex digest is not that of its bytes."""
+        """Keep the upload under its own name; 400 when the hex digest is not that of the bytes."""
         ...
 
     def abort(self) -> None:
