@@ -7,6 +7,9 @@ class UserError(Exception):
     ``hint`` says what to do next; it may be empty.
     """
 
+    #: What a command that ends with this exits with; 2 in a subclass for wrong usage.
+    exit_code = 1
+
     def __init__(self, message: str, hint: str = ""):
         super().__init__(message)
         self.message = message

@@ -1,0 +1,288 @@
+"""One run, from the queue to its end. The story of ``Drive._story`` is the life of chapter one of the docs.
+
+Every stage looks first at what is there already: the same story is told again, from where it was,
+by the next supervisor when this one is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from ..schema.errors import UserError
+from ..worker.jobdir import make_private_dir, write_private
+from ..worker.protocol import (
+    BUILDING,
+    CANCELLED,
+    CANCELLING,
+    CONNECTING,
+    FAILED,
+    FETCHING,
+    PREPARING,
+    SUCCEEDED,
+)
+from . import launchers, places, runlog, tokens, verdict
+from .jobs import job_message, read_job, write_job
+from .places import Places
+from .settle import settle
+from .store import Run, Store
+
+_TICK_S = 0.1
+#: A gap between two ticks longer than this means that we were stopped or asleep ourselves.
+_SLEPT_S = 5.0
+#: How often a run's agent is started again after it died.
+_RELAUNCHES = 3
+#: What the agent may take beyond max_wall_seconds and the grace before we end the run ourselves.
+_WALL_SLACK_S = 10.0
+
+
+class Switchboard:
+    """When each run's agent was last heard of, by our monotonic clock, and how to wake the waiting."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._heard: dict[str, float] = {}
+        self._count = 0
+
+    def heard(self, run_id: str) -> None:
+        with self._changed:
+            self._heard[run_id] = time.monotonic()
+            self._count += 1
+            self._changed.notify_all()
+
+    def silence(self, run_id: str) -> float:
+        with self._changed:
+            return time.monotonic() - self._heard.setdefault(run_id, time.monotonic())
+
+    def wake(self) -> None:
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait(seconds)
+
+
+class _Cancelled(Exception):
+    """Somebody cancelled before anything was started elsewhere."""
+
+
+class Drive:
+    """Takes one run as far as it goes. ``run`` never raises."""
+
+    def __init__(self, run_id: str, store: Store, where: Places, switchboard: Switchboard, socket: str):
+        self._run_id = run_id
+        self._store = store
+        self._places = where
+        self._run_dir = where.run_dir(run_id)
+        self._switchboard = switchboard
+        self._socket = socket
+
+    def run(self) -> None:
+        try:
+            end = self._story()
+        except _Cancelled:
+            end = verdict.Verdict(CANCELLED, "cancelled")
+        except UserError as error:
+            end = verdict.Verdict(FAILED, error.message, error.hint)
+        except launchers.LaunchError as error:
+            end = verdict.Verdict(FAILED, str(error), error.hint)
+        except Exception as error:  # a fault of ours must not leave a run that says running for ever
+            traceback.print_exc(file=sys.stderr)
+            end = verdict.Verdict(
+                FAILED, f"internal error: {type(error).__name__}: {error}", "training/supervisor.log has the details"
+            )
+        try:
+            self._end(end)
+            settle(self._store, self._places, self._run_id)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+        self._switchboard.wake()
+
+    def _story(self) -> verdict.Verdict:
+        run = self._get()
+        if run.over:
+            return verdict.Verdict(run.state, run.reason, run.hint)
+        if not (self._run_dir / places.JOB).exists():
+            self._build()
+        job = read_job(self._run_dir)
+        launcher = launchers.make(str(run.facts.get("backend_type", "local")), self._places, self._run_id)
+        if run.state not in (BUILDING, CONNECTING, "queued") and not launcher.started():
+            return self._judge(job, launcher, lost=True) or verdict.Verdict(FAILED)
+        self._launch(launcher)
+        end = self._follow(job, launcher)
+        if end.status == SUCCEEDED and self._store.advance(self._run_id, FETCHING, step="moving the model files"):
+            for warning in launcher.fetch(self._run_dir):
+                self._store.record(self._run_id, warnings=[warning])
+                self._log(f"warning: {warning}")
+        return end
+
+    # --- the stages ------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        from ..project.bundle import build_bundle
+        from ..schema.config import load_or_raise
+        from ..worker.trainers import catalogue
+
+        run = self._get()
+        make_private_dir(str(self._run_dir))
+        self._store.advance(self._run_id, BUILDING, step="reading the annotations")
+        self._log(f"run {run.run_id}: {run.trainer} on {run.backend}, schemas {', '.join(run.schemas)}")
+        config = load_or_raise(self._places.task_dir / run.config, trainers=catalogue())
+        if run.backend not in config.backends:
+            raise UserError(f"backend {run.backend!r} is no longer in {run.config}", "start the run on another backend")
+        bundle = build_bundle(config, run.schemas, self._run_dir / places.BUNDLE, check=self._check)
+        write_private(
+            str(self._run_dir / places.MANIFEST), json.dumps(bundle.manifest, indent=1, ensure_ascii=False) + "\n"
+        )
+        self._store.record(
+            self._run_id,
+            facts={
+                "backend_type": config.backends[run.backend].type,
+                "config_sha256": config.sha256,
+                "bundle": {"size": bundle.size, "sha256": bundle.sha256, "digest": bundle.manifest["digest"]},
+                "splits": {name: split["n"] for name, split in bundle.manifest["splits"].items()},
+                "max_predictions_mb": config.training["max_predictions_mb"],
+            },
+            warnings=bundle.warnings,
+        )
+        self._log(*(f"warning: {warning}" for warning in bundle.warnings))
+        counts = ", ".join(f"{split['n']} {name}" for name, split in bundle.manifest["splits"].items())
+        self._log(f"bundle of {bundle.size / 1e6:.1f} MB: {counts}")
+        write_job(self._run_dir, job_message(run, config, bundle, python=sys.executable))
+
+    def _check(self) -> None:
+        if self._get().wish == "cancel":
+            raise _Cancelled
+
+    def _launch(self, launcher: launchers.Launcher) -> None:
+        self._check_before_launch(launcher)
+        # The intent is written before anything is taken hold of: whoever comes next can let go of it.
+        self._store.owe(self._run_id, self._kind(), launcher.target())
+        self._store.advance(self._run_id, CONNECTING, step=f"starting the agent on {launcher.place}")
+        launcher.launch(self._socket, tokens.issue(self._store, tokens.RUN, self._run_id))
+        self._store.advance(self._run_id, PREPARING, step=f"waiting for the agent on {launcher.place}")
+
+    def _check_before_launch(self, launcher: launchers.Launcher) -> None:
+        if not launcher.started():
+            self._check()
+
+    def _follow(self, job: dict[str, Any], launcher: launchers.Launcher) -> verdict.Verdict:
+        """Watches until the run is decided. Looks at the ledger ten times a second, and at every word."""
+        watch = _Watch(job)
+        self._switchboard.heard(self._run_id)
+        relaunches, last = 0, time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now - last > _SLEPT_S:
+                self._switchboard.heard(self._run_id)
+            last = now
+            run = self._get()
+            if run.wish == "cancel" and watch.cancelled_at is None:
+                watch.cancelled_at = now
+                until = time.time() + watch.grace_s
+                self._store.advance(self._run_id, CANCELLING, step="cancelling")
+                self._store.note(self._run_id, cancel_until=until)
+                self._log("cancelling" if not run.facts.get("cancel_until") else "cancelling, as before the restart")
+            trouble = "" if "report" in run.facts else launcher.trouble()
+            if trouble and watch.cancelled_at is None and relaunches < _RELAUNCHES:
+                relaunches += 1
+                self._log(f"{trouble}; starting another on its job directory")
+                launcher.launch(self._socket, tokens.issue(self._store, tokens.RUN, self._run_id))
+                continue
+            end = self._judge(job, launcher, watch=watch, trouble=trouble)
+            if end is not None:
+                return end
+            self._switchboard.wait(_TICK_S)
+
+    def _judge(
+        self, job: dict[str, Any], launcher: launchers.Launcher, *, watch: _Watch | None = None, trouble: str = "",
+        lost: bool = False,
+    ) -> verdict.Verdict | None:
+        run = self._get()
+        watch = watch or _Watch(job)
+        report = run.facts.get("report") or {}
+        predictions = run.facts.get("predictions") or {}
+        result = run.facts.get("result") or {}
+        exit_code = report.get("exit_code")
+        return verdict.judge(verdict.Facts(
+            place=launcher.place,
+            wish="cancel" if run.wish == "cancel" else None,
+            grace_over=watch.grace_over(),
+            reported="report" in run.facts,
+            agent_reason=str(report.get("reason") or ""),
+            exit_code=exit_code if isinstance(exit_code, int) else None,
+            result=result.get("status") if result.get("attempt", run.attempt) == run.attempt else None,
+            error=run.facts.get("error"),
+            predictions=_predictions(predictions, result),
+            max_predictions_mb=run.facts.get("max_predictions_mb", 512),
+            silent_s=self._switchboard.silence(self._run_id),
+            heartbeat_timeout_s=job["give_up_s"],
+            wall_over=watch.wall_over(bool(run.facts.get("first_event")), str(report.get("reason") or "")),
+            unreachable=f"{trouble[:1].upper()}{trouble[1:]}" if trouble else "",
+            lost=lost,
+        ))
+
+    def _end(self, end: verdict.Verdict) -> None:
+        # A cancel that came while the model files were moved still counts: nothing is published yet.
+        unless = "cancel" if end.status == SUCCEEDED else None
+        columns = {"reason": end.reason, "hint": end.hint, "step": ""}
+        moved = self._store.advance(self._run_id, end.status, unless_wish=unless, **columns)
+        if not moved and unless:
+            moved = self._store.advance(self._run_id, CANCELLED, reason="cancelled", step="")
+        if moved:
+            run = self._get()
+            self._log(f"{run.state}: {run.reason}" if run.reason else run.state, *([run.hint] if run.hint else []))
+
+    # --- small things ----------------------------------------------------------------------------
+
+    def _get(self) -> Run:
+        run = self._store.get(self._run_id)
+        if run is None:
+            raise UserError(f"run {self._run_id} is no longer in the ledger")
+        return run
+
+    def _kind(self) -> str:
+        return str(self._get().facts.get("backend_type", "local"))
+
+    def _log(self, *lines: str) -> None:
+        runlog.log(self._run_dir, *lines)
+
+
+class _Watch:
+    """The clocks of one run that the supervisor keeps itself."""
+
+    def __init__(self, job: dict[str, Any]):
+        self.grace_s = float(job["grace_seconds"])
+        self._max_wall = job["max_wall_seconds"]
+        self.cancelled_at: float | None = None
+        self._first_event_at: float | None = None
+
+    def grace_over(self) -> bool:
+        return self.cancelled_at is not None and time.monotonic() - self.cancelled_at >= self.grace_s
+
+    def wall_over(self, begun: bool, agent_reason: str) -> float | None:
+        """max_wall_seconds once it has passed; the agent enforces it, this is for an agent that does not."""
+        if self._max_wall is None:
+            return None
+        if agent_reason == "max-wall":
+            return float(self._max_wall)
+        if begun and self._first_event_at is None:
+            self._first_event_at = time.monotonic()
+        if self._first_event_at is None:
+            return None
+        late = time.monotonic() - self._first_event_at - self._max_wall - self.grace_s - _WALL_SLACK_S
+        return float(self._max_wall) if late > 0 else None
+
+
+def _predictions(saved: dict[str, Any], result: dict[str, Any]) -> str:
+    if saved.get("too_large"):
+        return verdict.TOO_LARGE
+    if saved.get("sha256") and saved["sha256"] == result.get("predictions_sha256"):
+        return verdict.SAVED
+    return verdict.MISSING

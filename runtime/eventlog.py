@@ -1,0 +1,110 @@
+"""An append-only file of events, numbered by line, that several processes may write.
+
+``seq`` is the number of an event's line, from 0. A batch that was seen already adds nothing, a gap
+is refused with the number wanted, and a line that a kill left half-written is cut off before the
+next one is added: what a sender was never told to be there, it sends again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Gap(Exception):
+    """The batch begins later than what is wanted next."""
+
+    def __init__(self, wanted: int):
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+class EventLog:
+    """One stream of one run. Instances are cheap; use one per process and file for speed."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._guard = threading.Lock()
+        self._counted = (0, 0)  # (bytes, whole lines in them): spares reading the file again
+
+    def append(self, seq: int, events: Sequence[dict[str, Any]]) -> tuple[int, Sequence[dict[str, Any]]]:
+        """Adds the events from ``seq`` on; gives (next seq wanted, the events that were new).
+
+        Raises Gap, and ValueError for a number that JSON does not have (NaN, infinities).
+        """
+        with self._guard, open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            size, count = self._count(file)
+            if seq > count:
+                raise Gap(count)
+            fresh = events[count - seq:]
+            if fresh:
+                text = "".join(
+                    json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+                    for event in fresh
+                )
+                data = text.encode("utf-8", "replace")
+                file.seek(size)
+                file.write(data)
+                file.flush()
+                size, count = size + len(data), count + len(fresh)
+            self._counted = (size, count)
+            return count, fresh
+
+    def _count(self, file: Any) -> tuple[int, int]:
+        """(bytes, lines) of the whole lines, with a torn last line cut off."""
+        size, count = self._counted
+        if os.fstat(file.fileno()).st_size < size:  # replaced or cut by somebody: count anew
+            size = count = 0
+        file.seek(size)
+        position = size
+        while chunk := file.read(1 << 20):
+            if newlines := chunk.count(b"\n"):
+                count += newlines
+                size = position + chunk.rfind(b"\n") + 1
+            position += len(chunk)
+        if position > size:
+            file.truncate(size)
+        return size, count
+
+
+class Tail:
+    """Reads a growing file of lines: each call of ``lines`` gives the whole lines that are new.
+
+    The file need not be there yet. One that shrank (it was replaced) is read from its start again.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._offset = 0
+
+    def lines(self) -> list[str]:
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return []
+        with file:
+            if os.fstat(file.fileno()).st_size < self._offset:
+                self._offset = 0
+            file.seek(self._offset)
+            data = file.read(4 << 20)
+        whole = data.rfind(b"\n") + 1
+        self._offset += whole
+        return [line.decode("utf-8", "replace") for line in data[:whole].splitlines()]
+
+    def events(self) -> list[dict[str, Any]]:
+        """The same as events; lines that are none are passed over."""
+        found = []
+        for line in self.lines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                found.append(event)
+        return found

@@ -1,0 +1,151 @@
+"""What a batch of events says about a run. Pure, and bounded whatever the far side sends.
+
+Events came from another machine: a text is cut and cleared of control characters, a number must be
+one, and a state counts only when the far side may name it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..worker.protocol import REPORTABLE_STATES, RUNNING, STREAM_WORKER
+
+_TEXT = 2000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+#: Fields of status events that tell about the machine and stay in the record.
+_MACHINE = ("host", "python", "device", "software", "gpu", "threads", "pid", "node", "scheduler_job", "scheduler_cluster")
+
+
+@dataclass
+class News:
+    """What changes in the record, and what belongs into the run log."""
+
+    #: (attempt, state), in the order told.
+    moves: list[tuple[int, str]] = field(default_factory=list)
+    step: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+
+def fold(stream: str, events: Iterable[Mapping[str, Any]]) -> News:
+    """The news in events of one stream (``worker`` or ``agent``)."""
+    news = News()
+    for event in events:
+        attempt = event.get("attempt")
+        attempt = attempt if isinstance(attempt, int) and not isinstance(attempt, bool) and attempt > 0 else 1
+        if stream == STREAM_WORKER and "first_event" not in news.facts:
+            news.facts["first_event"] = True
+        kind = event.get("event")
+        reader = _READERS.get(kind) if isinstance(kind, str) else None
+        if reader is not None:
+            reader(news, event, attempt, stream)
+    return news
+
+
+def text(value: Any, limit: int = _TEXT) -> str:
+    """Any value as one short line of text."""
+    return _CONTROL.sub(" ", value if isinstance(value, str) else str(value)).strip()[:limit]
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return value
+
+
+def _status(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
+    state = event.get("state")
+    if state in REPORTABLE_STATES:
+        news.moves.append((attempt, state))
+    step = event.get("step")
+    if isinstance(step, str) and text(step):
+        news.step = text(step, 300)
+        news.log.append(news.step)
+    machine = {key: _plain(event[key]) for key in _MACHINE if key in event}
+    if machine:
+        news.facts.setdefault("machine", {}).update(machine)
+        if "host" in machine and state == RUNNING:
+            news.log.append(_machine_line(machine))
+
+
+def _machine_line(machine: Mapping[str, Any]) -> str:
+    gpus = machine.get("gpu")
+    names = ", ".join(text(g.get("name", "?")) for g in gpus if isinstance(g, dict)) if isinstance(gpus, list) else ""
+    return (
+        f"worker on {text(machine.get('host'))}, Python {text(machine.get('python', '?'))}, "
+        + (f"GPU {names}" if names else f"device {text(machine.get('device', '?'))}")
+        + f", {text(machine.get('threads', '?'))} threads"
+    )
+
+
+def _progress(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
+    news.facts["progress"] = {
+        "phase": text(event.get("phase", ""), 80),
+        "current": number(event.get("current")),
+        "total": number(event.get("total")),
+        "eta_s": number(event.get("eta_s")),
+    }
+
+
+def _log(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
+    message = text(event.get("msg", ""))
+    if not message:
+        return
+    level = text(event.get("level", "info"), 20)
+    news.log.append(message if level == "info" else f"{level}: {message}")
+    if level == "warning":
+        news.warnings.append(message)
+
+
+def _metric(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
+    name, value = event.get("name"), number(event.get("value"))
+    if isinstance(name, str) and value is not None:
+        label = " ".join(text(event[key], 80) for key in ("schema", "split", "name") if key in event)
+        news.facts.setdefault("last_metrics", {})[label] = value
+
+
+def _artifact(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
+    news.log.append(f"model file {text(event.get('path', '?'), 300)}: {text(event.get('bytes', '?'), 20)} bytes")
+
+
+def _result(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
+    if stream == STREAM_WORKER:
+        news.facts["result"] = {"attempt": attempt, **{k: _plain(v) for k, v in event.items() if k in _RESULT}}
+
+
+_RESULT = ("status", "model_version", "metrics", "label_order", "n_predictions", "predictions_sha256", "kept", "why")
+
+
+def _error(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
+    error = {key: text(event[key]) for key in ("code", "message", "install_hint") if event.get(key) is not None}
+    news.facts["error"] = {"attempt": attempt, "stream": stream, **error}
+    news.log.append("error: " + error.get("message", "?"))
+
+
+_READERS = {
+    "status": _status, "progress": _progress, "log": _log, "metric": _metric, "artifact": _artifact,
+    "result": _result, "error": _error,
+}
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """JSON values with their texts made safe to show and their nesting bounded."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, (int, float)):
+        return number(value)
+    if depth >= 8:
+        return None
+    if isinstance(value, list):
+        return [_plain(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {text(key): _plain(item, depth + 1) for key, item in value.items()}
+    return None

@@ -1,0 +1,159 @@
+"""What agents say, written into the store and the run directory.
+
+The supervisor's private listener and the server's public routes both use this; everything is in
+files and the ledger, so any process of the project may take in the next message of a job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..worker.protocol import CANCELLING, STREAM_WORKER
+from . import fold, places, runlog, tokens
+from .eventlog import EventLog, Gap
+from .jobs import read_job
+from .places import Places
+from .protocol_types import BundleFile, Principal, ProtocolError, gap, job_is_over, no_such_job
+from .store import Run, Store
+
+
+class Intake:
+    """Answers the agent routes from the ledger. ``on_word(run_id)`` is called at every word of an agent."""
+
+    def __init__(self, store: Store, where: Places, on_word: Callable[[str], None] = lambda run_id: None):
+        self._store = store
+        self._places = where
+        self._on_word = on_word
+        self._logs: dict[tuple[str, str], EventLog] = {}
+
+    def authenticate(self, token: str | None) -> Principal | None:
+        found = tokens.owner(self._store, token)
+        return None if found is None else Principal(*found)
+
+    def claim(self, who: Principal, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The job of a run's own token. Asking again is fine: the answer is the same job."""
+        run = self._job(who, who.name)
+        self._word(run)
+        return read_job(self._places.run_dir(run.run_id))
+
+    def bundle(self, who: Principal, run_id: str) -> BundleFile:
+        run = self._job(who, run_id)
+        self._word(run)
+        job = read_job(self._places.run_dir(run_id))
+        return BundleFile(
+            path=self._places.run_dir(run_id) / places.BUNDLE, size=job["bundle"]["size"], etag=job["bundle"]["etag"]
+        )
+
+    def events(
+        self, who: Principal, run_id: str, stream: str, seq: int, events: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        run = self._job(who, run_id)
+        name = places.EVENTS if stream == STREAM_WORKER else places.AGENT_EVENTS
+        run_dir = self._places.run_dir(run_id)
+        log = self._logs.setdefault((run_id, stream), EventLog(run_dir / name))
+        try:
+            # an empty batch is a heartbeat, whatever its number
+            wanted, fresh = log.append(seq if events else 0, events)
+        except Gap as hole:
+            raise gap(hole.wanted) from None
+        except ValueError as error:
+            raise ProtocolError(400, {"error": f"events: {error}", "field": "events"}) from None
+        if fresh:
+            news = fold.fold(stream, fresh)
+            self._store.record(run_id, moves=news.moves, step=news.step, facts=news.facts, warnings=news.warnings)
+            runlog.log(run_dir, *news.log)
+        self._word(run)
+        return {
+            "next_seq": wanted,
+            "cancel": run.wish == "cancel" or run.state == CANCELLING,
+            "stop_and_keep": run.wish == "keep",
+        }
+
+    def open_predictions(self, who: Principal, run_id: str) -> PredictionsSink:
+        run = self._job(who, run_id)
+        self._word(run)
+        limit = run.facts.get("max_predictions_mb", 512)
+        return PredictionsSink(self._store, run_id, self._places.run_dir(run_id), limit, lambda: self._word(run))
+
+    def result(self, who: Principal, run_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The end of a job. Also taken from a run that is over: its release may be waiting for it."""
+        run = self._run(who, run_id)
+        if "report" not in run.facts:
+            software = body.get("software")
+            report = {
+                "exit_code": body.get("exit_code"),
+                "reason": fold.text(body.get("reason") or "", 200),
+                "artifact_uri": fold.text(body.get("artifact_uri") or "", 1000),
+            }
+            facts: dict[str, Any] = {"report": report}
+            if isinstance(software, dict):
+                facts["software"] = {fold.text(k, 100): fold.text(v, 100) for k, v in list(software.items())[:200]}
+            self._store.record(run_id, facts=facts)
+        self._word(run)
+        return {"ok": True, "run_id": run_id}
+
+    def _job(self, who: Principal, run_id: str) -> Run:
+        run = self._run(who, run_id)
+        if run.over:
+            raise job_is_over()
+        return run
+
+    def _run(self, who: Principal, run_id: str) -> Run:
+        run = self._store.get(run_id) if who.kind == tokens.RUN and who.name == run_id else None
+        if run is None:
+            raise no_such_job()
+        return run
+
+    def _word(self, run: Run) -> None:
+        self._on_word(run.run_id)
+
+
+class PredictionsSink:
+    """Takes a predictions file as it arrives; it counts only after ``commit`` has checked the digest."""
+
+    def __init__(self, store: Store, run_id: str, run_dir: Path, limit_mb: float, on_bytes: Callable[[], None]):
+        self.limit_bytes = int(limit_mb * 1_000_000)
+        self._store, self._run_id, self._limit_mb, self._on_bytes = store, run_id, limit_mb, on_bytes
+        self._final = run_dir / places.PREDICTIONS
+        self._temporary = run_dir / f".{places.PREDICTIONS}.{secrets.token_hex(4)}"
+        self._file = os.fdopen(os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+        self._rows = 0
+
+    def write(self, data: bytes) -> None:
+        """Raises ProtocolError 413 at the byte that is one too many, and notes why the run will fail."""
+        self._size += len(data)
+        if self._size > self.limit_bytes:
+            self.refuse()
+        self._sha256.update(data)
+        self._rows += data.count(b"\n")
+        self._file.write(data)
+        self._on_bytes()
+
+    def refuse(self) -> None:
+        """Too large: also called by the routes when a Content-Length says so at once."""
+        self.abort()
+        self._store.note(self._run_id, predictions={"too_large": True})
+        raise ProtocolError(413, {"error": f"predictions are larger than {self._limit_mb:g} MB (max_predictions_mb)"})
+
+    def commit(self, sha256: str) -> dict[str, Any]:
+        if not secrets.compare_digest(self._sha256.hexdigest(), sha256.lower()):
+            self.abort()
+            raise ProtocolError(400, {"error": "sha256 is not that of the bytes that arrived", "field": "sha256"})
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._temporary.replace(self._final)
+        saved = {"sha256": self._sha256.hexdigest(), "bytes": self._size, "rows": self._rows}
+        self._store.note(self._run_id, predictions=saved)
+        return {"ok": True, **saved}
+
+    def abort(self) -> None:
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)

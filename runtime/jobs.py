@@ -1,0 +1,94 @@
+"""The job message: what an agent is told when it claims a run.
+
+It is written to the run directory (job.json) when the run leaves the queue, and answered from there
+for as long as the run lives, so every claim of a run gets the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..worker.jobdir import write_private
+from ..worker.protocol import AGENT_GIVE_UP_S, BUNDLE_DIR, HEARTBEAT_TIMEOUT_S, PROTOCOL
+from . import places
+from .store import Run
+
+if TYPE_CHECKING:
+    from ..project.bundle import Bundle
+    from ..schema.config import Config
+
+#: Longest silence of an agent with nothing to say. It bounds how soon a cancel reaches the worker.
+_HEARTBEAT_S = {"local": 1.0, "ssh": 2.0, "slurm": 2.0, "agent": 5.0}
+
+
+def job_message(run: Run, config: Config, bundle: Bundle, *, python: str) -> dict[str, Any]:
+    """The message of one run. ``python`` is the worker's interpreter on the far side."""
+    backend = config.backends[run.backend]
+    training = config.training
+    timeout = backend.keys.get("heartbeat_timeout_s") or HEARTBEAT_TIMEOUT_S
+    on_disconnect = backend.keys.get("on_disconnect") or "stop"
+    return {
+        "protocol": PROTOCOL,
+        "run_id": run.run_id,
+        "attempt": run.attempt,
+        "trainer": run.trainer,
+        "spec": _spec(run, config, on_disconnect),
+        "bundle": {"size": bundle.size, "sha256": bundle.sha256, "etag": f'"{bundle.sha256[:32]}"'},
+        "env": {},
+        "python": python,
+        "grace_seconds": training["grace_seconds"],
+        "heartbeat_s": _HEARTBEAT_S[backend.type],
+        "give_up_s": max(timeout, AGENT_GIVE_UP_S) if backend.type == "agent" else timeout,
+        "max_wall_seconds": training["max_wall_seconds"],
+        "on_disconnect": on_disconnect,
+        "poll_interval_s": backend.keys.get("poll_interval_s"),
+        "scheduler": None,
+    }
+
+
+def _spec(run: Run, config: Config, on_disconnect: str) -> dict[str, Any]:
+    training = config.training
+    local = config.backends[run.backend].type == "local"
+    schemes = {scheme.name: scheme for scheme in config.schemes}
+    return {
+        "v": 1,
+        "run_id": run.run_id,
+        "attempt": run.attempt,
+        "trainer": run.trainer,
+        "schemas": [
+            {
+                "name": name,
+                "annotation_type": schemes[name].annotation_type,
+                "kind": schemes[name].kind,
+                "labels": list(schemes[name].labels),
+            }
+            for name in run.schemas
+        ],
+        "bundle_dir": BUNDLE_DIR,
+        "workdir": ".",
+        "params": dict(run.params),
+        "seed": training["split_seed"],
+        "include_unlabeled": bool(training["writeback"]["include_unlabeled"]),
+        "limits": {
+            # device, num_threads and max_ram_mb of model_training are this machine's, never a remote one's
+            "max_ram_mb": training["max_ram_mb"] if local else None,
+            "num_threads": training["num_threads"] if local else None,
+            "device": training["device"] if local else "auto",
+        },
+        "grace_seconds": training["grace_seconds"],
+        "on_disconnect": on_disconnect,
+        "orphan": {"stdin": True, "lease_s": None},
+    }
+
+
+def write_job(run_dir: Path, job: Mapping[str, Any]) -> None:
+    write_private(str(run_dir / places.JOB), json.dumps(job, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_job(run_dir: Path) -> dict[str, Any]:
+    """The job of a run directory; FileNotFoundError before it was written."""
+    job: dict[str, Any] = json.loads((run_dir / places.JOB).read_text("utf-8"))
+    return job

@@ -1,0 +1,160 @@
+"""The local backend: the agent is a child process of the supervisor, in a session of its own.
+
+It outlives a supervisor that is killed; the next one starts another agent on the same job directory,
+which finds the first one there, tells it the new socket and leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...worker.jobdir import Identity, JobDir
+from ...worker.protocol import AGENT_LOCK, ARTIFACTS_DIR, STDERR_FILE, TAIL_BYTES, WORKER_FILE
+from .. import places
+from ..places import Places
+from . import LaunchError
+
+#: A Python start and a lock: seconds on a busy machine, never minutes.
+_START_BOUND_S = 60.0
+#: After SIGKILL a process is gone at once, unless it hangs in the kernel.
+_KILL_BOUND_S = 5.0
+
+
+class LocalLauncher:
+    place = "this machine"
+
+    def __init__(self, where: Places, run_id: str):
+        self._places = where
+        self._run_id = run_id
+        self._job_dir = where.job_dir(run_id)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def target(self) -> Mapping[str, Any]:
+        """The job directory is found by the run's id, so that a project can be moved."""
+        return {}
+
+    def started(self) -> bool:
+        return self._job_dir.exists()
+
+    def launch(self, socket: str, token: str) -> None:
+        log = os.open(
+            self._places.run_dir(self._run_id) / places.AGENT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+        )
+        JobDir(self._job_dir).create()
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "potato_training.worker.agent", "--job-dir", str(self._job_dir)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd=self._job_dir,
+            )
+        except OSError as error:
+            raise LaunchError(f"The agent could not be started on this machine: {error}") from None
+        finally:
+            os.close(log)
+        assert child.stdin is not None
+        try:
+            child.stdin.write(json.dumps({"socket": socket, "token": token}).encode() + b"\n")
+            child.stdin.flush()
+        except BrokenPipeError:
+            pass  # it is gone; what it says, or does not, tells below
+        answer = _first_line(child)
+        if not answer:
+            child.kill()
+            child.wait()
+            raise LaunchError("The agent could not be started on this machine", "agent.log has its last output")
+        # A child that attached has ended; the agent that was there before is not a child of ours.
+        self._child = None if answer.startswith("attached") else child
+
+    def trouble(self) -> str:
+        if self._child is not None:
+            code = self._child.poll()
+            if code is None:
+                return ""
+            return f"the agent on this machine ended ({_ending(code)})"
+        agent = _agent(self._job_dir)
+        return "" if agent is not None and agent.is_alive() else "the agent on this machine is gone"
+
+    def fetch(self, run_dir: Path) -> list[str]:
+        source, destination = self._job_dir / ARTIFACTS_DIR, run_dir / places.ARTIFACTS
+        if not source.is_dir():
+            return [] if destination.is_dir() else ["the worker left no model files"]
+        try:
+            shutil.rmtree(destination, ignore_errors=True)
+            shutil.move(source, destination)
+        except OSError as error:
+            return [f"the model files stay in {source}: {error}"]
+        return []
+
+
+def release_local(where: Places, run_id: str, target: Mapping[str, Any]) -> list[str]:
+    """Ends whatever of the run's agent and worker is left, then removes the job directory.
+
+    Raises LaunchError when a process does not die.
+    """
+    job_dir = where.job_dir(run_id)
+    if not job_dir.exists():
+        return []
+    found = [_agent(job_dir), Identity.from_json(JobDir(job_dir).read_json(WORKER_FILE))]
+    alive = [process for process in found if process is not None and process.group()]
+    for process in alive:
+        process.signal_group(signal.SIGKILL)
+    give_up = time.monotonic() + _KILL_BOUND_S
+    while any(process.group() for process in alive):
+        if time.monotonic() > give_up:
+            raise LaunchError(f"processes of this run do not die: groups {[p.pgid for p in alive if p.group()]}")
+        time.sleep(0.02)
+    lines = []
+    if alive:
+        lines = ["ended what was left of the run on this machine", *_stderr_tail(job_dir)]
+    shutil.rmtree(job_dir)
+    return lines
+
+
+def _agent(job_dir: Path) -> Identity | None:
+    """The job's agent, when one holds its lock now."""
+    from ...worker.jobdir import Lock
+
+    lock = Lock(str(job_dir / AGENT_LOCK))
+    try:
+        if lock.take():
+            lock.release()
+            return None
+        return Identity.of(int(lock.holder()["pid"]))
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _stderr_tail(job_dir: Path) -> list[str]:
+    try:
+        with (job_dir / STDERR_FILE).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            return [f"stderr: {line}" for line in file.read().decode("utf-8", "replace").splitlines()]
+    except OSError:
+        return []
+
+
+def _first_line(child: subprocess.Popen[bytes]) -> str:
+    """The agent's first line, or "" when it ended or said nothing in time."""
+    assert child.stdout is not None
+    line, give_up = b"", time.monotonic() + _START_BOUND_S
+    with child.stdout:
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([child.stdout], [], [], max(0.0, give_up - time.monotonic()))
+            piece = os.read(child.stdout.fileno(), 4096) if ready else b""
+            if not piece:
+                return ""
+            line += piece
+    return line.decode("utf-8", "replace").strip()
+
+
+def _ending(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

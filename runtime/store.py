@@ -1,0 +1,340 @@
+"""The ledger: one SQLite file (WAL) that every process of the project reads and writes.
+
+The supervisor moves runs; front doors insert rows, read, and leave wishes. What is asked of a run
+often has a column; the rest of its record is one JSON object, ``facts``, changed by merging keys.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..worker.protocol import CANCELLING, QUEUED
+from . import life
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+    place       INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id      TEXT NOT NULL UNIQUE,
+    trainer     TEXT NOT NULL,
+    schemas     TEXT NOT NULL,
+    params      TEXT NOT NULL,
+    backend     TEXT NOT NULL,
+    config      TEXT NOT NULL,
+    trigger     TEXT NOT NULL,
+    started_by  TEXT NOT NULL,
+    created     REAL NOT NULL,
+    attempt     INTEGER NOT NULL DEFAULT 1,
+    state       TEXT NOT NULL,
+    ended       REAL,
+    step        TEXT NOT NULL DEFAULT '',
+    reason      TEXT NOT NULL DEFAULT '',
+    hint        TEXT NOT NULL DEFAULT '',
+    wish        TEXT,
+    settled     INTEGER NOT NULL DEFAULT 0,
+    facts       TEXT NOT NULL DEFAULT '{}'
+);
+CREATE INDEX IF NOT EXISTS runs_open ON runs (settled, state);
+CREATE TABLE IF NOT EXISTS releases (
+    run_id      TEXT PRIMARY KEY,
+    kind        TEXT NOT NULL,
+    target      TEXT NOT NULL,
+    created     REAL NOT NULL,
+    tries       INTEGER NOT NULL DEFAULT 0,
+    last_error  TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS tokens (
+    kind        TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    sha256      TEXT NOT NULL UNIQUE,
+    created     REAL NOT NULL,
+    last_seen   REAL,
+    PRIMARY KEY (kind, name)
+);
+"""
+#: Raised with each change of the tables that an older program could not read.
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of the ledger. Times are unix seconds; ``facts`` is the rest of the record."""
+
+    place: int
+    run_id: str
+    trainer: str
+    schemas: tuple[str, ...]
+    params: Mapping[str, Any]
+    backend: str
+    config: str
+    trigger: str
+    started_by: str
+    created: float
+    attempt: int
+    state: str
+    ended: float | None
+    step: str
+    reason: str
+    hint: str
+    wish: str | None
+    settled: bool
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        return life.is_over(self.state)
+
+
+@dataclass(frozen=True)
+class Release:
+    """Something on a far side that must still be let go of. ``target`` is what finds it again."""
+
+    run_id: str
+    kind: str
+    target: Mapping[str, Any]
+    created: float
+    tries: int
+    last_error: str
+
+
+class StoreTooNew(Exception):
+    """The ledger was written by a newer program."""
+
+
+class Store:
+    """The ledger of one project. One instance may be used from many threads."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._local = threading.local()
+        with self._write() as db:
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version > _VERSION:
+                raise StoreTooNew(f"{path} was written by a newer potato-training (format {version})")
+            for statement in _SCHEMA.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {_VERSION}")
+        for suffix in ("", "-wal", "-shm"):
+            beside = path.with_name(path.name + suffix)
+            if beside.exists():
+                beside.chmod(0o600)
+
+    # --- connections -------------------------------------------------------------------------
+
+    def _db(self) -> sqlite3.Connection:
+        db = getattr(self._local, "db", None)
+        if db is None:
+            # Autocommit mode: every transaction below begins and ends where one can see it.
+            db = sqlite3.connect(self._path, timeout=30, isolation_level=None)
+            db.row_factory = sqlite3.Row
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            self._local.db = db
+        return db
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        db = self._db()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
+
+    # --- runs --------------------------------------------------------------------------------
+
+    def insert(
+        self, run_id: str, *, trainer: str, schemas: tuple[str, ...], params: Mapping[str, Any], backend: str,
+        config: str, trigger: str, started_by: str,
+    ) -> Run:
+        """Puts a run at the end of the queue."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO runs (run_id, trainer, schemas, params, backend, config, trigger, started_by, created,"
+                " state, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (run_id, trainer, json.dumps(schemas), json.dumps(params), backend, config, trigger, started_by,
+                 time.time(), QUEUED, json.dumps({"timings": {QUEUED: time.time()}})),
+            )
+        run = self.get(run_id)
+        assert run is not None
+        return run
+
+    def get(self, run_id: str) -> Run | None:
+        row = self._db().execute("SELECT * FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        return None if row is None else _run(row)
+
+    def runs(self, limit: int = -1) -> list[Run]:
+        """The newest first."""
+        rows = self._db().execute("SELECT * FROM runs ORDER BY place DESC LIMIT ?", (limit,))
+        return [_run(row) for row in rows]
+
+    def open_runs(self) -> list[Run]:
+        """What the supervisor still has to do with, in the order of the queue."""
+        rows = self._db().execute("SELECT * FROM runs WHERE settled = 0 ORDER BY place")
+        return [_run(row) for row in rows]
+
+    def advance(
+        self, run_id: str, state: str, *, attempt: int | None = None, unless_wish: str | None = None, **columns: Any
+    ) -> bool:
+        """Moves a run forward; False when it stands there already or further (nothing is changed).
+
+        ``columns``: step, reason, hint, set together with the move. With ``unless_wish`` the run stays
+        where it is when somebody has left that wish, decided in the same transaction.
+        """
+        with self._change(run_id) as change:
+            if change is None or (unless_wish and change.wish == unless_wish) or not change.move(state, attempt):
+                return False
+            change.columns.update(columns)
+        return True
+
+    def record(
+        self, run_id: str, *, moves: Iterable[tuple[int, str]] = (), step: str | None = None,
+        facts: Mapping[str, Any] | None = None, warnings: Iterable[str] = (),
+    ) -> None:
+        """Writes news down in one transaction; facts are merged, one level deep where both are mappings."""
+        with self._change(run_id) as change:
+            if change is None:
+                return
+            for attempt, state in moves:
+                change.move(state, attempt)
+            if step is not None:
+                change.columns["step"] = step
+            for key, value in (facts or {}).items():
+                old = change.facts.get(key)
+                change.facts[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+            for warning in warnings:
+                told = change.facts.setdefault("warnings", [])
+                if warning not in told and len(told) < 100:
+                    told.append(warning)
+
+    def note(self, run_id: str, *, step: str | None = None, **facts: Any) -> None:
+        """``record`` for a few facts."""
+        self.record(run_id, step=step, facts=facts)
+
+    @contextmanager
+    def _change(self, run_id: str) -> Iterator[_Change | None]:
+        with self._write() as db:
+            row = db.execute("SELECT attempt, state, wish, facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            change = None if row is None else _Change(row)
+            yield change
+            if change is not None and (values := change.values()):
+                _update(db, run_id, values)
+
+    def settle(self, run_id: str) -> None:
+        """Everything that follows a run's end is done."""
+        with self._write() as db:
+            _update(db, run_id, {"settled": 1})
+
+    def wish(self, run_id: str, wish: str) -> str:
+        """Leaves the wish ``cancel`` or ``keep``; answers ``left``, ``over`` or ``unknown``.
+
+        A cancel outranks a keep, and a second cancel changes nothing.
+        """
+        with self._write() as db:
+            row = db.execute("SELECT state, wish FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            if row is None:
+                return "unknown"
+            if life.is_over(row["state"]):
+                return "over"
+            if row["wish"] != "cancel" and row["state"] != CANCELLING:
+                _update(db, run_id, {"wish": wish})
+            return "left"
+
+    def delete(self, run_id: str) -> None:
+        with self._write() as db:
+            db.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+            db.execute("DELETE FROM tokens WHERE kind = 'run' AND name = ?", (run_id,))
+
+    # --- releases ----------------------------------------------------------------------------
+
+    def owe(self, run_id: str, kind: str, target: Mapping[str, Any]) -> None:
+        """Writes down that something of this run must be let go of, before it is taken hold of."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO releases (run_id, kind, target, created) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (run_id) DO UPDATE SET target = excluded.target",
+                (run_id, kind, json.dumps(target), time.time()),
+            )
+
+    def releases(self) -> list[Release]:
+        rows = self._db().execute("SELECT * FROM releases ORDER BY created")
+        return [
+            Release(r["run_id"], r["kind"], json.loads(r["target"]), r["created"], r["tries"], r["last_error"])
+            for r in rows
+        ]
+
+    def release_failed(self, run_id: str, error: str) -> None:
+        with self._write() as db:
+            db.execute("UPDATE releases SET tries = tries + 1, last_error = ? WHERE run_id = ?", (error[:2000], run_id))
+
+    def released(self, run_id: str) -> None:
+        with self._write() as db:
+            db.execute("DELETE FROM releases WHERE run_id = ?", (run_id,))
+
+    # --- tokens ------------------------------------------------------------------------------
+
+    def put_token(self, kind: str, name: str, sha256: str) -> None:
+        """A new token for a name ends the old one at once."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO tokens (kind, name, sha256, created) VALUES (?, ?, ?, ?) ON CONFLICT (kind, name)"
+                " DO UPDATE SET sha256 = excluded.sha256, created = excluded.created, last_seen = NULL",
+                (kind, name, sha256, time.time()),
+            )
+
+    def tokens(self) -> list[sqlite3.Row]:
+        return self._db().execute("SELECT kind, name, sha256, created, last_seen FROM tokens").fetchall()
+
+    def drop_token(self, kind: str, name: str) -> None:
+        with self._write() as db:
+            db.execute("DELETE FROM tokens WHERE kind = ? AND name = ?", (kind, name))
+
+
+class _Change:
+    """A row being changed inside a transaction."""
+
+    def __init__(self, row: sqlite3.Row):
+        self.position = (row["attempt"], row["state"])
+        self.wish = row["wish"]
+        self.facts: dict[str, Any] = json.loads(row["facts"])
+        self.columns: dict[str, Any] = {}
+        self._before = row["facts"]
+
+    def move(self, state: str, attempt: int | None) -> bool:
+        target = (self.position[0] if attempt is None else attempt, state)
+        if not life.may_move(self.position, target):
+            return False
+        self.position = (max(target[0], self.position[0]), state)
+        now = time.time()
+        self.facts.setdefault("timings", {})[state] = now
+        self.columns.update(attempt=self.position[0], state=state)
+        if life.is_over(state):
+            self.columns["ended"] = now
+        return True
+
+    def values(self) -> dict[str, Any]:
+        after = json.dumps(self.facts)
+        return self.columns if after == self._before else {**self.columns, "facts": after}
+
+
+def _update(db: sqlite3.Connection, run_id: str, values: Mapping[str, Any]) -> None:
+    columns = ", ".join(f"{column} = ?" for column in values)
+    db.execute(f"UPDATE runs SET {columns} WHERE run_id = ?", (*values.values(), run_id))  # noqa: S608 our own names
+
+
+def _run(row: sqlite3.Row) -> Run:
+    values = dict(row)
+    values["schemas"] = tuple(json.loads(values["schemas"]))
+    values["params"] = json.loads(values["params"])
+    values["facts"] = json.loads(values["facts"])
+    values["settled"] = bool(values["settled"])
+    return Run(**values)

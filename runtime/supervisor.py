@@ -1,0 +1,168 @@
+"""The one process of a project that makes things happen: ``python -m potato_training.runtime.supervisor TASK_DIR``.
+
+It holds a lock for its life, drives runs (a thread each), takes in what agents say on a private
+socket, lets go of what ended runs held elsewhere, and ends when nothing of this is left. It may be
+killed at any instant: whoever starts the next one finds every intent in the ledger.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from ..worker.jobdir import write_private
+from ..worker.protocol import CANCELLED, QUEUED
+from . import launchers, life, runlog, tokens
+from .drive import Drive, Switchboard
+from .intake import Intake
+from .listener import Listener
+from .places import Places
+from .store import Release, Run, Store
+
+_TICK_S = 0.1
+#: Between two tries to let go of something: grows from the first to the second, in seconds.
+_RELEASE_BACKOFF_S = (0.2, 60.0)
+#: A front door that looks whether a supervisor runs holds the lock for a moment.
+_LOCK_PATIENCE_S = 2.0
+_SOCKET_DIR = re.compile(r"/tmp/p-[0-9a-f]{8}\Z")  # noqa: S108 short on purpose: a socket path has 107 bytes
+
+
+class Supervisor:
+    def __init__(self, where: Places):
+        self._places = where
+        self._store = Store(where.store)
+        self._switchboard = Switchboard()
+        self._listener = Listener(Intake(self._store, where, self._switchboard.heard))
+        self._drives: dict[str, threading.Thread] = {}
+        self._release_after: dict[str, float] = {}
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        """Works until nothing is left to do, or until ``stop``."""
+        self._clear_old_socket()
+        self._listener.start()
+        try:
+            socket = str(self._listener.path)
+            write_private(str(self._places.root / "supervisor.json"), f'{{"pid": {os.getpid()}, "socket": "{socket}"}}\n')
+            while not self._stop.is_set() and self._tick(socket):
+                self._switchboard.wait(_TICK_S)
+        finally:
+            # Agents keep their workers meanwhile and go on with the next supervisor.
+            self._listener.stop()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._switchboard.wake()
+
+    def idle(self) -> bool:
+        """Nothing is queued, running or to be released."""
+        return not self._store.open_runs() and not self._store.releases()
+
+    def _tick(self, socket: str) -> bool:
+        for run_id, thread in list(self._drives.items()):
+            if not thread.is_alive():
+                del self._drives[run_id]
+        runs = self._store.open_runs()
+        executing = any(run.state in life.EXECUTING for run in runs)
+        for run in runs:
+            if run.run_id in self._drives:
+                continue
+            if run.state == QUEUED:
+                if run.wish == "cancel":
+                    self._cancel_queued(run)
+                elif not executing:
+                    executing = True
+                    self._drive(run, socket)
+            else:  # left behind by a supervisor that was killed
+                self._drive(run, socket)
+        for release in self._store.releases():
+            self._release(release)
+        return bool(runs or self._drives or not self.idle())
+
+    def _drive(self, run: Run, socket: str) -> None:
+        drive = Drive(run.run_id, self._store, self._places, self._switchboard, socket)
+        thread = threading.Thread(target=drive.run, name=run.run_id, daemon=True)
+        self._drives[run.run_id] = thread
+        thread.start()
+
+    def _cancel_queued(self, run: Run) -> None:
+        self._store.advance(run.run_id, CANCELLED, reason="cancelled before it started")
+        self._store.settle(run.run_id)
+
+    def _release(self, release: Release) -> None:
+        run = self._store.get(release.run_id)
+        now = time.monotonic()
+        if (run is not None and not run.over) or now < self._release_after.get(release.run_id, 0):
+            return
+        if release.run_id in self._drives:  # it may still be fetching
+            return
+        try:
+            lines = launchers.release(release.kind, self._places, release.run_id, release.target)
+        except (OSError, launchers.LaunchError) as error:
+            self._store.release_failed(release.run_id, str(error))
+            low, high = _RELEASE_BACKOFF_S
+            self._release_after[release.run_id] = now + min(low * 2 ** min(release.tries, 20), high)
+            return
+        runlog.log(self._places.run_dir(release.run_id), *lines)
+        self._store.released(release.run_id)
+        self._store.drop_token(tokens.RUN, release.run_id)
+
+    def _clear_old_socket(self) -> None:
+        """A supervisor that was killed leaves its socket's folder behind."""
+        with suppress(OSError, ValueError, AttributeError):
+            import json
+
+            old = Path(json.loads((self._places.root / "supervisor.json").read_text("utf-8"))["socket"]).parent
+            if _SOCKET_DIR.match(str(old)) and old.lstat().st_uid == os.getuid():
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _lock(where: Places) -> int | None:
+    descriptor = os.open(where.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    give_up = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                os.close(descriptor)
+                return None
+            time.sleep(0.02)
+
+
+def main(task_dir: Path) -> int:
+    """Supervises a project until nothing is left to do. 0 also when another supervisor is at it already."""
+    where = Places(task_dir.resolve())
+    where.prepare()
+    os.umask(0o077)
+    while True:
+        lock = _lock(where)
+        if lock is None:
+            return 0
+        supervisor = Supervisor(where)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: supervisor.stop())  # noqa: B023 the one of this round
+        supervisor.run()
+        os.close(lock)
+        # A front door may have inserted a run while the lock was still held, and relied on us.
+        if supervisor._stop.is_set() or supervisor.idle():
+            return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(Path(sys.argv[1])))
+    except Exception:
+        print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), file=sys.stderr)
+        traceback.print_exc()
+        sys.exit(1)
