@@ -1,8 +1,11 @@
 """The words that the server, the agent and the worker share.
 
-Nothing here does anything: names of routes, files, states, events and exit codes, and the bounds
-that both ends of the agent protocol keep. Times are seconds, sizes are bytes.
+Names of routes, files, states, events and exit codes, and the bounds that both ends of the agent
+protocol keep; the only thing done here is cutting an event to its bound. Times are seconds, sizes
+are bytes.
 """
+
+import json
 
 PROTOCOL = 1
 API_PREFIX = "/api/training/v1"
@@ -107,3 +110,36 @@ HEARTBEAT_S = 5.0                    #: an agent with nothing to say still repor
 AGENT_GIVE_UP_S = 300.0              #: an agent-backend agent without a server cancels its run after this
 BUNDLE_ATTEMPTS = 5
 TAIL_BYTES = 64 * 1024               #: of slurm.out and stderr.log that always come along
+
+
+def cut_event(event, limit=MAX_EVENT_BYTES):
+    """The event itself when its JSON has at most ``limit`` bytes, else a shorter one with ``"cut": true``.
+
+    Long texts go first, then everything that is no plain value: what a result must say (its status, the
+    digest of the predictions) is short and stays.
+    """
+    if _size(event) <= limit:
+        return event
+    shorter = {name: _clip(value) for name, value in event.items()}
+    shorter["cut"] = True
+    if _size(shorter) <= limit:
+        return shorter
+    plain = {"cut": True}
+    for name, value in shorter.items():
+        if not isinstance(value, (dict, list)) and len(name) <= 100 and len(plain) < 50:
+            plain[name] = value
+    return plain
+
+
+def _size(value):
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _clip(value, longest=1000):
+    if isinstance(value, str):
+        return value if len(value) <= longest else value[:longest] + "..."
+    if isinstance(value, list):
+        return [_clip(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _clip(item) for key, item in value.items()}
+    return value
