@@ -1,0 +1,153 @@
+"""A project's items, read as a stream from its data files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..schema.config import Config
+from ..schema.errors import UserError
+from .records import read_records
+
+
+class Item(NamedTuple):
+    """One thing to annotate. ``data`` is the whole record, as the data file has it."""
+
+    id: str
+    text: str
+    data: Mapping[str, Any]
+
+
+def read_items(config: Config) -> Iterator[Item]:
+    """Every item of the project, in the order of ``data_files``.
+
+    A million items pass through in constant memory but for eight-byte marks of the ids seen.
+    Raises UserError, naming file and line or record: a file that cannot be read, a record that is
+    no object, no id, no text, an id that came before; and when there are no items at all.
+    """
+    refuse_other_sources(config)
+    id_key, text_key = config.id_key, config.text_key
+    seen: set[int] = set()
+    for path in config.data_files:
+        shown = shown_path(config, path)
+        unit, records = read_records(path, shown, (id_key, text_key))
+        for place, record in records:
+            item_id = _id_of(record, id_key)
+            if item_id is None:
+                raise UserError(f"{shown}: {unit} {place}: {_why_no_id(record, id_key)}")
+            mark = hash(item_id)
+            if mark in seen:
+                _refuse_repeat(config, item_id, path, place)
+            seen.add(mark)
+            text = text_of(record.get(text_key))
+            if text is None:
+                raise UserError(
+                    f'{shown}: {unit} {place}: item "{item_id}" {_why_no_text(record, text_key)}',
+                    'give it a text, or take it out of the data file',
+                )
+            yield Item(item_id, text, record)
+    if not seen:
+        raise UserError(f"{_names(config)}: no items", "a run needs items and annotations of them")
+
+
+def refuse_other_sources(config: Config) -> None:
+    """Raises UserError for the ways to name items that this program does not read."""
+    for key in ("data_sources", "data_directory"):
+        if config.raw.get(key):
+            raise UserError(
+                f"{key}: items are read from data_files only",
+                "list the files (json, jsonl, csv or tsv) under data_files",
+            )
+    if not config.data_files:
+        raise UserError("data_files is empty", "list the files (json, jsonl, csv or tsv) there")
+
+
+def text_of(value: Any) -> str | None:
+    """The text of an item; None when there is none.
+
+    A list of turns (texts, or mappings with "text" and perhaps "speaker") becomes one line a turn.
+    """
+    if isinstance(value, str):
+        return value if value and not value.isspace() else None
+    if isinstance(value, list):
+        turns = [_turn(turn) for turn in value]
+        if turns and None not in turns:
+            return "\n".join(turn for turn in turns if turn) or None
+    return None
+
+
+def shown_path(config: Config, path: Path) -> str:
+    """The path as messages show it: relative to the project where it lies inside."""
+    return str(path.relative_to(config.task_dir)) if path.is_relative_to(config.task_dir) else str(path)
+
+
+def _turn(turn: Any) -> str | None:
+    if isinstance(turn, str):
+        return turn.strip()
+    if isinstance(turn, Mapping) and isinstance(turn.get("text"), str):
+        speaker, text = turn.get("speaker"), turn["text"].strip()
+        return f"{speaker}: {text}" if isinstance(speaker, str) and speaker and text else text
+    return None
+
+
+def _id_of(record: Any, key: str) -> str | None:
+    if type(record) is not dict:
+        return None
+    value = record.get(key)
+    if type(value) is not str:
+        if value is None or isinstance(value, (dict, list)):
+            return None
+        value = str(value)
+    return value if value and not value.isspace() else None
+
+
+def _why_no_id(record: Any, key: str) -> str:
+    if not isinstance(record, dict):
+        return f"a {_kind(record)}, where an item (an object) is needed"
+    if key not in record:
+        near = ", ".join(list(map(str, record))[:8])
+        return f'no "{key}" (item_properties.id_key); its keys are: {near}'
+    if isinstance(record[key], (dict, list)):
+        return f'the id under "{key}" is a {_kind(record[key])}'
+    return f'the id under "{key}" is empty'
+
+
+def _why_no_text(record: Mapping[str, Any], key: str) -> str:
+    if key not in record:
+        near = ", ".join(list(map(str, record))[:8])
+        return f'has no "{key}" (item_properties.text_key); its keys are: {near}'
+    value = record[key]
+    if value is None or value == "" or value == [] or isinstance(value, str):
+        return f'has an empty "{key}"'
+    return f'has a {_kind(value)} under "{key}", where a text is needed'
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {dict: "mapping", list: "list", str: "text", bool: "boolean", int: "number", float: "number"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _refuse_repeat(config: Config, item_id: str, path: Path, place: int) -> None:
+    """The marks met before; reads again to find where, since only marks were kept.
+
+    Two ids may share a mark (once in thousands of millions): then nothing is found and all is well.
+    """
+    for earlier in config.data_files:
+        unit, records = read_records(earlier, shown_path(config, earlier), (config.id_key, config.text_key))
+        for n, record in records:
+            if earlier == path and n == place:
+                return
+            if _id_of(record, config.id_key) == item_id:
+                here = f"{shown_path(config, path)}: {unit} {place}"
+                raise UserError(
+                    f'{here}: the id "{item_id}" was used before, in '
+                    f"{shown_path(config, earlier)}, {unit} {n}",
+                    "ids must differ across all data files",
+                )
+
+
+def _names(config: Config) -> str:
+    return ", ".join(shown_path(config, path) for path in config.data_files)
