@@ -1,1 +1,57 @@
 """The trainers: one file each, listed without importing their libraries."""
+
+from importlib import import_module
+
+from ..failures import BadSpec, MissingDependency
+from .base import Trainer, TrainerInfo
+
+#: name -> "module:class", modules of this package. A new trainer is one file and one line here.
+_BUILT_IN = {
+    "sklearn-text": "sklearn_text:SklearnText",
+}
+BUILTIN_NAMES = tuple(_BUILT_IN)
+#: Names that the product knows and this version does not bring yet.
+PLANNED = ("hf-text-classification", "llm-lora", "decision-calibrate")
+ENTRY_POINTS = "potato_training.trainers"
+
+
+def catalogue(plugins=False):
+    """{name: TrainerInfo} of the built-in trainers, and with ``plugins`` of those installed as entry points."""
+    found = {name: load(name).info for name in _BUILT_IN}
+    if plugins:
+        for name in sorted(set(_entry_points()) - set(found)):
+            found[name] = load(name).info
+    return found
+
+
+def load(name):
+    """The Trainer class of that name; entry points are looked at only when it is not built in.
+
+    BadSpec for a name that nobody brings, MissingDependency for a plug-in that cannot be imported.
+    """
+    if name in _BUILT_IN:
+        module, cls = _BUILT_IN[name].split(":")
+        return getattr(import_module("." + module, __name__), cls)
+    if name in PLANNED:
+        raise BadSpec("trainer %r is not part of this version" % name, "available: %s" % ", ".join(BUILTIN_NAMES))
+    entries = _entry_points()
+    if name not in entries:
+        known = sorted(set(BUILTIN_NAMES) | set(entries))
+        raise BadSpec("unknown trainer %r" % name, "available: %s; others must be installed where the worker runs"
+                      % ", ".join(known))
+    try:
+        found = entries[name].load()
+    except Exception as error:
+        raise MissingDependency("Trainer %r could not be imported: %s: %s" % (name, type(error).__name__, error)) from error
+    if not (isinstance(found, type) and issubclass(found, Trainer) and isinstance(getattr(found, "info", None), TrainerInfo)):
+        raise BadSpec("trainer %r is no subclass of Trainer with an info" % name)
+    return found
+
+
+def _entry_points():
+    from importlib.metadata import entry_points
+
+    found = entry_points()
+    # Python 3.10 has select; 3.8 and 3.9 give a plain mapping of groups, which may name a distribution twice.
+    entries = found.select(group=ENTRY_POINTS) if hasattr(found, "select") else found.get(ENTRY_POINTS, ())
+    return {entry.name: entry for entry in entries}

@@ -1,0 +1,146 @@
+"""What went wrong, in one line: from an exception to an error event and an exit code."""
+
+import errno
+import os
+import re
+import socket
+
+from . import protocol
+
+#: No space, no quota, over the file size limit. NFS reports the first two as late as at close.
+FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", 122), errno.EFBIG)
+
+
+class WorkerError(Exception):
+    """Something that the person who started the run can act on: one line, and what to do next."""
+
+    code = "trainer_error"
+    exit_code = protocol.EXIT_TRAINER_ERROR
+
+    def __init__(self, message, hint="", code=None):
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if code:
+            self.code = code
+
+
+class BadSpec(WorkerError):
+    """The spec cannot be run: unreadable, a missing key, a parameter that the trainer does not know."""
+
+    code = "bad_spec"
+    exit_code = protocol.EXIT_BAD_SPEC
+
+
+class BadBundle(WorkerError):
+    """The bundle cannot be read, or is not what its manifest says."""
+
+    code = "bad_bundle"
+    exit_code = protocol.EXIT_BAD_SPEC
+
+
+class TrainerError(WorkerError):
+    """A trainer cannot train on this: one class only, a loss that became NaN, a model that is not there."""
+
+
+class MissingDependency(WorkerError):
+    """A library that the trainer needs is not there or does not load."""
+
+    code = "missing_dependency"
+    exit_code = protocol.EXIT_MISSING_DEPENDENCY
+
+
+class OutOfMemory(WorkerError):
+    """The host's or the GPU's memory is not enough."""
+
+    code = "out_of_memory"
+    exit_code = protocol.EXIT_OUT_OF_MEMORY
+
+
+class Cancelled(BaseException):
+    """The run was asked to stop. Not an Exception: a library's broad ``except`` must not swallow it."""
+
+
+def explain(error, trainer=None, install_hint="", directory=None):
+    """The WorkerError that says what ``error`` means to the person who started the run.
+
+    ``trainer`` is the trainer's name; ``directory`` is named when the disk is full.
+    """
+    if isinstance(error, WorkerError):
+        return error
+    text = one_line(error)
+    for test in (_full, _nvrtc, _kernels, _import, _memory):
+        found = test(error, text, trainer, install_hint, directory)
+        if found is not None:
+            return found
+    return TrainerError("%s: %s" % (type(error).__name__, text) if text else type(error).__name__)
+
+
+def one_line(error):
+    """The first line of an exception's text that says something."""
+    for line in str(error).splitlines():
+        if line.strip():
+            return line.strip()[:2000]
+    return ""
+
+
+def _full(error, text, trainer, install_hint, directory):
+    if isinstance(error, OSError) and error.errno in FULL:
+        place = os.path.abspath(directory or os.getcwd())
+        if error.errno == errno.EFBIG:
+            return TrainerError("a file grew over the file size limit (ulimit -f) in %s:%s"
+                                % (socket.gethostname(), place), code="disk_full")
+        return TrainerError("no space or quota left on %s:%s" % (socket.gethostname(), place),
+                            "free some space there, or choose another remote_dir", code="disk_full")
+    # safetensors and tokenizers write from Rust and wrap the same failure in errors of their own.
+    found = re.search(r"\(?os error (28|122|27)\)?|No space left on device|Disk quota exceeded", str(error))
+    if found:
+        return _full(OSError(errno.ENOSPC, "full"), text, trainer, install_hint, directory)
+    return None
+
+
+def _nvrtc(error, text, trainer, install_hint, directory):
+    found = re.search(r"nvrtc: error: failed to open (libnvrtc-builtins[^\s,;]*?)(?=[.]?(?:\s|$))", str(error))
+    if not found:
+        return None
+    # Seen with torch wheels beside an nvidia-cuda-nvrtc package of another CUDA version.
+    return TrainerError(found.group(0).rstrip("."), "install the nvidia-cuda-nvrtc that matches the torch build, or use "
+                        "another interpreter", code="nvrtc")
+
+
+def _kernels(error, text, trainer, install_hint, directory):
+    if "no kernel image is available" in str(error):
+        return TrainerError("This host's torch has no kernels for any of its GPUs",
+                            "a torch build for those GPUs, or another host", code="no_kernels")
+    return None
+
+
+def _import(error, text, trainer, install_hint, directory):
+    if isinstance(error, ImportError):
+        return MissingDependency("Trainer '%s' could not be imported: %s" % (trainer, text), install_hint)
+    return None
+
+
+def _memory(error, text, trainer, install_hint, directory):
+    if isinstance(error, MemoryError):
+        return OutOfMemory("host out of memory: the worker could not get more", "train on fewer or shorter items, or "
+                           "give the run more memory (mem on slurm, max_ram_mb on local)")
+    whole = str(error)
+    if re.search(r"DataLoader worker .*killed", whole):
+        return OutOfMemory("host out of memory: a helper process was killed", "give the run more memory")
+    if is_gpu_out_of_memory(error):
+        return OutOfMemory("GPU out of memory: lower batch_size or max_length",
+                           "or choose a GPU with more free memory", code="gpu_out_of_memory")
+    if isinstance(error, RuntimeError) and re.search(
+            r"DefaultCPUAllocator: (?:can't|not enough memory|can not)|Unable to allocate .* for an array", whole):
+        return OutOfMemory("host out of memory: the worker could not get more", "lower batch_size or max_length, or "
+                           "give the run more memory")
+    return None
+
+
+def is_gpu_out_of_memory(error):
+    """Whether an exception is a GPU's (CUDA, ROCm or Metal) out of memory, without importing torch."""
+    if type(error).__name__ in ("OutOfMemoryError", "AcceleratorError") and "out of memory" in str(error):
+        return True
+    return isinstance(error, RuntimeError) and bool(re.search(
+        r"(?:CUDA|HIP|MPS|cuda|CUBLAS)[^\n]*(?:out of memory|ALLOC_FAILED)", str(error)))

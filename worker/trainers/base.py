@@ -1,0 +1,109 @@
+"""What a trainer is: a class that fits, predicts, evaluates, saves and loads one scheme's model."""
+
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Optional, Sequence, Tuple
+
+from .. import metrics
+
+
+@dataclass(frozen=True)
+class TrainerInfo:
+    """A trainer as it is listed, without importing its libraries.
+
+    ``packages`` are import names; ``params_schema`` is a JSON Schema object (type, default, bounds,
+    description); ``backends`` None means all; ``uses_gpu`` says whether a device is chosen for it.
+    """
+
+    name: str
+    title: str
+    description: str
+    kinds: Tuple[str, ...]
+    packages: Tuple[str, ...]
+    install_hint: str
+    params_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    modalities: Tuple[str, ...] = ("text",)
+    backends: Optional[Tuple[str, ...]] = None
+    uses_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """One scheme to learn: its labels in the scheme's order, checked params with defaults, a seed, a scratch directory."""
+
+    name: str
+    kind: str
+    labels: Tuple[str, ...]
+    params: Mapping[str, Any]
+    seed: int = 0
+    scratch: str = "."
+
+
+class Handle:
+    """What a trainer sees of the run it is part of. This one is for use outside a run: it says nothing and never stops."""
+
+    device = "cpu"
+    threads = None
+
+    def check(self):
+        """Call it at every batch: raises Cancelled when the run is to stop."""
+
+    def keep_wanted(self):
+        """Whether training should end now and keep the best model so far; asked at every batch of ``fit``."""
+        return False
+
+    def progress(self, phase, current, total=None, eta_s=None):
+        """How far ``phase`` is; as often as one likes, the stream is throttled."""
+
+    def metric(self, split, name, value, step=None):
+        """One number of the training, e.g. ("train", "loss", 0.4, 120)."""
+
+    def log(self, msg):
+        """A line for the run's log."""
+
+    def warn(self, msg):
+        """A warning for the run's log."""
+
+    def step(self, text):
+        """What is happening now, in a few words."""
+
+
+class Trainer:
+    """One trainer for one scheme. A subclass sets ``info`` and writes fit, predict, save and load.
+
+    The module of a subclass must import with the standard library alone; it imports its libraries
+    where they are used. ``fit`` and ``predict`` call ``self.run.check()`` at every batch where they
+    can; one that cannot is ended from outside within a second or so.
+    """
+
+    info: TrainerInfo
+    saves_when_stopped = False      #: writes something worth having when cancelled, and so gets most of the grace
+
+    def __init__(self, task, run=None):
+        self.task = task
+        self.run = run or Handle()
+
+    @classmethod
+    def needed(cls, params):
+        """The import names that this run needs, of ``info.packages``."""
+        return cls.info.packages
+
+    def fit(self, train, val):
+        """Learns from Examples (id, text, target); ``val`` may be empty. TrainerError when it cannot."""
+        raise NotImplementedError
+
+    def predict(self, texts: Sequence[str]):
+        """For each text a list of probabilities in label order; for nominal and ordinal they sum to 1."""
+        raise NotImplementedError
+
+    def evaluate(self, examples, scores):
+        """The metrics of Examples whose ``predict`` gave ``scores``."""
+        return metrics.measure(self.task.kind, self.task.labels, [e.target for e in examples], scores)
+
+    def save(self, directory):
+        """Writes the model's files into an empty directory. No pickles."""
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, directory, run=None):
+        """A trainer that predicts as the one that saved the directory did."""
+        raise NotImplementedError
