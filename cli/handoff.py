@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..schema.errors import UserError
+from ..schema.errors import UsageError
 
 #: Calls another distribution's console script without importing anything of it here.
 _CALL = (
@@ -33,6 +33,3 @@ def to_potato(arguments: list[str]) -> int:
             os.execv(sys.executable, [sys.executable, "-c", _CALL, module, attribute, *arguments])  # noqa: S606
     raise UsageError(f"potato-annotation is installed but brings no command of its own for {name!r}")
 
-
-class UsageError(UserError):
-    exit_code = 2

@@ -11,14 +11,20 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from ..schema.errors import UserError
+from ..schema.errors import UsageError, UserError
 
 #: Command -> (module, one line of help). Modules are imported only when their command is named.
 COMMANDS = {
     "validate": (".validate", "check a config without starting anything"),
     "compile": (".compile", "print the exact scripts that a run would execute"),
     "schema": (".schema_cmd", "print the JSON Schema of config.yaml, for editors"),
-    "training": (".training", "train, watch and manage runs"),
+    "training run": (".run", "train a model, with live progress"),
+    "training check": (".check", "say whether a run could start on a backend now"),
+    "training runs": (".runs", "list the project's runs"),
+    "training show": (".show", "everything recorded of a run"),
+    "training logs": (".logs", "a run's log, live with -f"),
+    "training cancel": (".cancel", "cancel a run, or stop it and keep the model"),
+    "training supervise": (".supervise", "take up what a killed supervisor left behind"),
 }
 
 _EPILOG = """\
@@ -55,23 +61,35 @@ def _dispatch(arguments: list[str]) -> int:
     if name in ("--help", "-h"):
         print(_help())
         return 0 if arguments else 2
+    if name == "training":
+        rest = arguments[1:2]
+        if rest in ([], ["--help"], ["-h"]):
+            print(_help("training "))
+            return 0 if rest else 2
+        if f"training {rest[0]}" not in COMMANDS:
+            raise UsageError(f"there is no command 'training {rest[0]}'", "potato training --help lists them")
+        return _run(f"training {rest[0]}", arguments[2:])
     if name in COMMANDS:
-        module = importlib.import_module(COMMANDS[name][0], __package__)
-        parser = argparse.ArgumentParser(
-            prog=f"potato {name}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        module.configure(parser)
-        return int(module.run(parser.parse_args(arguments[1:])))
+        return _run(name, arguments[1:])
     from .handoff import to_potato
 
     return to_potato(arguments)
 
 
-def _help() -> str:
-    lines = "\n".join(f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items())
+def _run(command: str, arguments: list[str]) -> int:
+    module = importlib.import_module(COMMANDS[command][0], __package__)
+    parser = argparse.ArgumentParser(
+        prog=f"potato {command}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.configure(parser)
+    return int(module.run(parser.parse_args(arguments)))
+
+
+def _help(under: str = "") -> str:
+    lines = "\n".join(f"  {name:<19} {text}" for name, (_, text) in COMMANDS.items() if name.startswith(under))
     return (
-        f"usage: potato COMMAND [...]\n\n{lines}\n\n  --version  print the version\n"
-        f"  --help     this text; every command has its own\n\n{_EPILOG}"
+        f"usage: potato {under}COMMAND [...]\n\n{lines}\n\n  --version           print the version\n"
+        f"  --help              this text; every command has its own\n\n{_EPILOG}"
     )
 
 

@@ -37,7 +37,7 @@ class EventLog:
 
         Raises Gap, and ValueError for a number that JSON does not have (NaN, infinities).
         """
-        with self._guard, open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+        with self._guard, os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             size, count = self._count(file)
             if seq > count:

@@ -17,7 +17,9 @@ from ..worker.protocol import REPORTABLE_STATES, RUNNING, STREAM_WORKER
 _TEXT = 2000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 #: Fields of status events that tell about the machine and stay in the record.
-_MACHINE = ("host", "python", "device", "software", "gpu", "threads", "pid", "node", "scheduler_job", "scheduler_cluster")
+_MACHINE = (
+    "host", "python", "device", "software", "gpu", "threads", "pid", "node", "scheduler_job", "scheduler_cluster",
+)
 
 
 @dataclass
@@ -61,7 +63,7 @@ def number(value: Any) -> float | None:
 
 def _status(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
     state = event.get("state")
-    if state in REPORTABLE_STATES:
+    if isinstance(state, str) and state in REPORTABLE_STATES:
         news.moves.append((attempt, state))
     step = event.get("step")
     if isinstance(step, str) and text(step):

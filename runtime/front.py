@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..schema.errors import UserError
+from ..schema.errors import UsageError, UserError
 from . import launchers
 from .places import Places, new_run_id
 from .store import Run, Store
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 _START_BOUND_S = 20.0
 
 
-class RequestError(UserError):
+class RequestError(UsageError):
     """What was asked for does not fit this config: wrong usage. ``field`` names the part of the request."""
-
-    exit_code = 2
 
     def __init__(self, field: str, message: str, hint: str = ""):
         super().__init__(message, hint)
@@ -79,7 +77,8 @@ def _backend(config: Config, trainer: str, info: Any, wanted: str | None) -> str
     if info.backends is not None and wanted is None:
         name = info.backends[0]
     if name not in config.backends:
-        raise RequestError("backend", f"there is no backend {name!r}", f"the backends are: {', '.join(config.backends)}")
+        known = ", ".join(config.backends)
+        raise RequestError("backend", f"there is no backend {name!r}", f"the backends are: {known}")
     kind = config.backends[name].type
     if info.backends is not None and kind not in info.backends:
         raise RequestError(

@@ -8,9 +8,9 @@ killed at any instant: whoever starts the next one finds every intent in the led
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -22,9 +22,10 @@ from pathlib import Path
 from ..worker.jobdir import write_private
 from ..worker.protocol import CANCELLED, QUEUED
 from . import launchers, life, runlog, tokens
+from .agent_routes import make_app
 from .drive import Drive, Switchboard
 from .intake import Intake
-from .listener import Listener
+from .listener import Listener, remove_socket
 from .places import Places
 from .store import Release, Run, Store
 
@@ -33,7 +34,7 @@ _TICK_S = 0.1
 _RELEASE_BACKOFF_S = (0.2, 60.0)
 #: A front door that looks whether a supervisor runs holds the lock for a moment.
 _LOCK_PATIENCE_S = 2.0
-_SOCKET_DIR = re.compile(r"/tmp/p-[0-9a-f]{8}\Z")  # noqa: S108 short on purpose: a socket path has 107 bytes
+_SOCKET = re.compile(r"/tmp/p-[0-9a-f]{8}/s\Z")  # noqa: S108 as the listener makes it
 
 
 class Supervisor:
@@ -41,7 +42,7 @@ class Supervisor:
         self._places = where
         self._store = Store(where.store)
         self._switchboard = Switchboard()
-        self._listener = Listener(Intake(self._store, where, self._switchboard.heard))
+        self._listener = Listener(make_app(Intake(self._store, where, self._switchboard.heard)))
         self._drives: dict[str, threading.Thread] = {}
         self._release_after: dict[str, float] = {}
         self._stop = threading.Event()
@@ -49,10 +50,10 @@ class Supervisor:
     def run(self) -> None:
         """Works until nothing is left to do, or until ``stop``."""
         self._clear_old_socket()
-        self._listener.start()
+        socket = str(self._listener.start())
         try:
-            socket = str(self._listener.path)
-            write_private(str(self._places.root / "supervisor.json"), f'{{"pid": {os.getpid()}, "socket": "{socket}"}}\n')
+            about = {"pid": os.getpid(), "socket": socket}
+            write_private(str(self._places.root / "supervisor.json"), json.dumps(about) + "\n")
             while not self._stop.is_set() and self._tick(socket):
                 self._switchboard.wait(_TICK_S)
         finally:
@@ -119,11 +120,9 @@ class Supervisor:
     def _clear_old_socket(self) -> None:
         """A supervisor that was killed leaves its socket's folder behind."""
         with suppress(OSError, ValueError, AttributeError):
-            import json
-
-            old = Path(json.loads((self._places.root / "supervisor.json").read_text("utf-8"))["socket"]).parent
-            if _SOCKET_DIR.match(str(old)) and old.lstat().st_uid == os.getuid():
-                shutil.rmtree(old, ignore_errors=True)
+            old = Path(json.loads((self._places.root / "supervisor.json").read_text("utf-8"))["socket"])
+            if _SOCKET.match(str(old)) and old.parent.lstat().st_uid == os.getuid():
+                remove_socket(old)
 
 
 def _lock(where: Places) -> int | None:

@@ -14,3 +14,9 @@ class UserError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+class UsageError(UserError):
+    """A command was asked for something it does not have."""
+
+    exit_code = 2

@@ -1,0 +1,74 @@
+"""What the training commands share: finding the project, and words for times and states."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..schema.errors import UserError
+
+if TYPE_CHECKING:
+    from ..runtime.store import Run
+
+_TASK_DIR = re.compile(r"""^task_dir:[ \t]+("?)([\w./-]+)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", default="config.yaml", metavar="CONFIG", help="default: config.yaml")
+
+
+def task_dir(config: str) -> Path:
+    """The project's directory, without checking the config: the ledger can be read whatever is wrong in there.
+
+    A plain ``task_dir: x`` line is read as it stands, so that asking for a list loads no YAML library.
+    """
+    path = Path(config)
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise UserError(f"{config}: {error.strerror or error}", "name the project's config file") from None
+    found = _TASK_DIR.findall(text)
+    if len(found) == 1:
+        value = found[0][1]
+    elif "task_dir" in text:
+        from ..schema.config import load_or_raise
+
+        return load_or_raise(path).task_dir
+    else:
+        value = "."
+    return (path.parent / value).resolve()
+
+
+def when(moment: float | None) -> str:
+    """Local time, to the second."""
+    return "" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def took(run: Run) -> str:
+    """How long a run has been at it, from leaving the queue."""
+    timings = run.facts.get("timings") or {}
+    begun = timings.get("building")
+    if begun is None:
+        return ""
+    seconds = int((run.ended or time.time()) - begun)
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours}:{minutes:02d}:{seconds % 60:02d}"
+
+
+def table(rows: list[list[str]]) -> str:
+    """Left-aligned columns, the first row as the head."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def say(text: str = "") -> None:
+    print(text, flush=True)
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()

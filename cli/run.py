@@ -1,0 +1,125 @@
+"""``potato training run``: one run from the terminal, to its end."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from typing import Any
+
+from ..worker.protocol import SUCCEEDED
+from .common import add_config, say
+from .scores import scores
+
+HELP = """\
+Trains a model from the project's annotations and shows its progress. Ctrl-C cancels the run properly;
+a second Ctrl-C stops watching. The run itself is looked after by the project's supervisor: closing the
+terminal does not end it.
+
+  potato training run config.yaml --trainer sklearn-text
+  potato training run --backend local --schemas sentiment,topics --param max_features=50000
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--backend", metavar="NAME", help="where to run; default: model_training.backend")
+    parser.add_argument("--trainer", metavar="T", help="default: sklearn-text")
+    parser.add_argument("--schemas", metavar="A,B", default="", help="default: those of writeback, else all trainable")
+    parser.add_argument("--param", metavar="K=V", action="append", default=[], help="a parameter of the trainer")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..runtime import front
+    from ..runtime.places import Places
+    from ..runtime.store import Store
+    from .watch import watch
+
+    config = checked(args.config)
+    schemas = [name for name in args.schemas.split(",") if name]
+    submitted = front.submit(
+        config, trainer=args.trainer, schemas=schemas, backend=args.backend, params=_params(args), trigger="cli"
+    )
+    where = Places(config.task_dir)
+    store = Store(where.store)
+    say(f"run {submitted.run_id}: {submitted.trainer} on {submitted.backend}, schemas {', '.join(submitted.schemas)}")
+    signal.signal(signal.SIGTERM, lambda *_: _leave(submitted.run_id))
+    interrupted = watch(store, where, submitted.run_id)
+    ended = store.get(submitted.run_id)
+    if ended is None or not ended.over:
+        return 130
+    tell_end(ended, where)
+    if interrupted:
+        return 130
+    return 0 if ended.state == SUCCEEDED else 1
+
+
+def checked(path: str) -> Any:
+    """The config, with its warnings on stderr; ConfigError with every finding when it has errors."""
+    from ..schema.config import load
+    from ..worker.trainers import catalogue
+    from .findings import print_findings
+
+    result = load(path, trainers=catalogue())
+    if result.config is None:
+        print_findings(path, result, sys.stderr)
+        raise SystemExit(1)
+    if result.warnings:
+        print_findings(path, result, sys.stderr)
+    return result.config
+
+
+def tell_end(run: Any, where: Any) -> None:
+    """The end of a run for a person: why, how good, and where everything is."""
+    say()
+    say(f"{run.state}: {run.reason}" if run.reason and run.reason != run.state else run.state)
+    if run.hint:
+        say(f"  {run.hint}")
+    for warning in run.facts.get("warnings") or []:
+        say(f"  warning: {warning}")
+    if run.state != SUCCEEDED:
+        say(f"  log: {where.run_dir(run.run_id) / 'run.log'}")
+        return
+    say()
+    say(scores(run.facts))
+    say()
+    run_dir = where.run_dir(run.run_id)
+    say(f"model        {run_dir / 'artifacts'}")
+    say(f"predictions  {run_dir / 'predictions.jsonl'}")
+    report = run.facts.get("writeback")
+    if report:
+        say(f"prelabels    {where.prelabels}: {_published(report)}")
+        for note in report.get("notes") or []:
+            say(f"             {note}")
+
+
+def _published(report: Any) -> str:
+    rest = ", ".join(
+        f"{value} {key.replace('_', ' ')}"
+        for key, value in report.items()
+        if isinstance(value, int) and value and key not in ("published", "read")
+    )
+    return f"{report.get('published', 0)} published" + (f" ({rest})" if rest else "")
+
+
+def _params(args: argparse.Namespace) -> dict[str, Any]:
+    from ..runtime.front import RequestError
+    from ..schema.params import parse_param
+    from ..worker.trainers import catalogue
+
+    info = catalogue().get(args.trainer or "sklearn-text")
+    if info is None:
+        return {}
+    params: dict[str, Any] = {}
+    for text in args.param:
+        try:
+            key, value = parse_param(info.params_schema, text)
+        except ValueError as error:
+            raise RequestError("params", str(error)) from None
+        params[key] = value
+    return params
+
+
+def _leave(run_id: str) -> None:
+    say(f"\nthe run goes on; potato training logs {run_id} -f follows it")
+    raise SystemExit(128 + signal.SIGTERM)

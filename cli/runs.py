@@ -1,0 +1,71 @@
+"""``potato training runs``: the ledger, newest first."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .common import add_config, say, table, task_dir, took, when
+
+HELP = """\
+Lists the project's runs, the newest first.
+
+  potato training runs
+  potato training runs study/config.yaml --limit 50 --json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many; default 20")
+    parser.add_argument("--json", action="store_true", help="one JSON array of full records")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..runtime.front import open_store
+
+    store = open_store(task_dir(args.config))
+    runs = store.runs(args.limit) if store else []
+    if args.json:
+        import json
+
+        say(json.dumps([record(r) for r in runs], indent=1, ensure_ascii=False))
+        return 0
+    if not runs:
+        say("no runs in this project yet; potato training run starts one")
+        return 0
+    rows = [["RUN", "STATUS", "TRAINER", "SCHEMAS", "RAN ON", "HELD-OUT", "STARTED", "TOOK"]]
+    for r in runs:
+        rows.append([
+            r.run_id, r.state, r.trainer, ",".join(r.schemas), ran_on(r), held_out(r), when(r.created), took(r)
+        ])
+    say(table(rows))
+    for release in store.releases() if store else []:
+        say(f"still to be released: {release.run_id} {release.last_error}".rstrip())
+    return 0
+
+
+def record(r: Any) -> dict[str, Any]:
+    """A run as plain values."""
+    from dataclasses import asdict
+
+    return asdict(r)
+
+
+def ran_on(r: Any) -> str:
+    host = (r.facts.get("machine") or {}).get("host")
+    return f"{r.backend} ({host})" if host else r.backend
+
+
+def held_out(r: Any) -> str:
+    """macro-F1 of each schema on test, else val."""
+    found = []
+    for splits in ((r.facts.get("result") or {}).get("metrics") or {}).values():
+        for split in ("test", "val"):
+            value = (splits.get(split) or {}).get("macro_f1") if isinstance(splits, dict) else None
+            if isinstance(value, (int, float)):
+                found.append(f"{value:.3f}")
+                break
+        else:
+            found.append("-")
+    return " ".join(found)

@@ -1,0 +1,69 @@
+"""``potato training show``: one run's record."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import pairwise
+from typing import Any
+
+from .common import say, task_dir, took, when
+from .scores import scores
+
+HELP = """\
+Shows everything recorded of a run: what was asked, where it ran, how it ended, its scores. RUN is the run's
+id, the beginning of one, or "last".
+
+  potato training show last
+  potato training show 20261130-0915 study/config.yaml --json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("--json", action="store_true", help="the whole record as JSON")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help='a run id, the beginning of one, or "last"')
+    parser.add_argument("config", nargs="?", default="config.yaml", metavar="CONFIG", help="default: config.yaml")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..runtime import front
+    from ..runtime.places import Places
+    from .runs import ran_on, record
+
+    where = Places(task_dir(args.config))
+    found = front.find(front.open_store(where.task_dir), args.run)
+    if args.json:
+        import json
+
+        say(json.dumps(record(found), indent=1, ensure_ascii=False))
+        return 0
+    facts = found.facts
+    rows: list[tuple[str, Any]] = [
+        ("run", found.run_id), ("status", found.state), ("reason", found.reason), ("", found.hint),
+        ("step", found.step), ("trainer", found.trainer), ("schemas", ", ".join(found.schemas)),
+        ("params", ", ".join(f"{k}={v}" for k, v in found.params.items())), ("ran on", ran_on(found)),
+        ("started by", f"{found.started_by} ({found.trigger})"), ("queued", when(found.created)),
+        ("ended", when(found.ended)), ("took", took(found)),
+        ("items", ", ".join(f"{n} {name}" for name, n in (facts.get("splits") or {}).items())),
+        ("bundle", (facts.get("bundle") or {}).get("digest")), ("config", (facts.get("config_sha256") or "")[:16]),
+        ("packages", ", ".join(f"{k} {v}" for k, v in (facts.get("software") or {}).items())),
+        ("times", _phases(facts.get("timings") or {}, found.ended)),
+        ("files", str(where.run_dir(found.run_id))),
+    ]
+    say("\n".join(f"{name:<11} {value}" for name, value in rows if value))
+    for warning in facts.get("warnings") or []:
+        say(f"warning     {warning}")
+    text = scores(facts)
+    if text:
+        say("\n" + text)
+    return 0
+
+
+def _phases(timings: dict[str, float], ended: float | None) -> str:
+    marks = sorted(timings.items(), key=lambda item: item[1])
+    return ", ".join(
+        f"{name} {after - at:.1f} s" for (name, at), (_, after) in pairwise(marks)
+    )
