@@ -162,20 +162,25 @@ class Client:
 
 
 class Download:
-    """The answer to a GET. Errors of the connection are Unreachable, those of the caller stay what they are."""
+    """The answer to a GET. Errors of the connection are Unreachable, those of the caller stay their own."""
 
     def __init__(self, response: http.client.HTTPResponse, client: Client):
         self.status = response.status
         self.headers = response.headers
         self._response = response
+        self._left = response.length  # counted here: read1 of Python 3.8 to 3.12 does not
         self._client = client
 
     def read(self) -> bytes:
-        """The next bytes, b"" at the end. A body that ends early raises Unreachable."""
+        """The bytes that are there, b"" at the end. A body that ends early raises Unreachable."""
+        if self._left == 0:
+            return b""
         with self._client._broken_is_unreachable():
-            block = self._response.read(_BLOCK)
-            if not block and self._response.length:
-                raise http.client.IncompleteRead(b"", self._response.length)
+            block = self._response.read1(_BLOCK if self._left is None else min(_BLOCK, self._left))
+            if self._left is not None:
+                if not block:
+                    raise http.client.IncompleteRead(b"", self._left)
+                self._left -= len(block)
             return block
 
     def whole(self) -> Answer:
