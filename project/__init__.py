@@ -2,5 +2,7 @@
 
 from .bundle import Bundle, build_bundle, trainable
 from .items import Item, read_items
+from .overview import summary
+from .writeback import publish, retract
 
-__all__ = ["Bundle", "Item", "build_bundle", "read_items", "trainable"]
+__all__ = ["Bundle", "Item", "build_bundle", "publish", "read_items", "retract", "summary", "trainable"]
