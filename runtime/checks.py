@@ -62,7 +62,7 @@ def check(config: Config, backend: str, trainer: str | None = None) -> Report:
 def _auto_trainer(config: Config, known: Any) -> str:
     wanted = (config.training.get("auto_retrain") or {}).get("trainer")
     enabled = (config.training.get("auto_retrain") or {}).get("enabled")
-    return wanted if enabled and wanted in known else "hf-text-classification"
+    return str(wanted) if enabled and wanted in known else "hf-text-classification"
 
 
 def _check_local(config: Config, info: Any) -> Report:

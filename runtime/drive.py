@@ -231,8 +231,9 @@ class Drive:
     def _end(self, end: verdict.Verdict) -> None:
         # A cancel that came while the model files were moved still counts: nothing is published yet.
         unless = "cancel" if end.status == SUCCEEDED else None
-        columns = {"reason": end.reason, "hint": end.hint, "step": ""}
-        moved = self._store.advance(self._run_id, end.status, unless_wish=unless, **columns)
+        moved = self._store.advance(
+            self._run_id, end.status, unless_wish=unless, reason=end.reason, hint=end.hint, step=""
+        )
         if not moved and unless:
             moved = self._store.advance(self._run_id, CANCELLED, reason="cancelled", step="")
         if moved:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from typing import Literal
 
 from .store import Store
 
-RUN = "run"
-BACKEND = "backend"
+RUN: Literal["run"] = "run"
+BACKEND: Literal["backend"] = "backend"
 
 
 def issue(store: Store, kind: str, name: str) -> str:
@@ -19,17 +20,17 @@ def issue(store: Store, kind: str, name: str) -> str:
     return token
 
 
-def owner(store: Store, token: str | None) -> tuple[str, str] | None:
+def owner(store: Store, token: str | None) -> tuple[Literal["run", "backend"], str] | None:
     """(kind, name) of whom the token belongs to, or None.
 
     Every stored digest is compared, also after a hit and for no token at all, so that the time
     tells nothing.
     """
     wanted = digest(token or "")
-    found = None
+    found: tuple[Literal["run", "backend"], str] | None = None
     for row in store.tokens():
         if hmac.compare_digest(row["sha256"], wanted):
-            found = (row["kind"], row["name"])
+            found = (RUN if row["kind"] == RUN else BACKEND, row["name"])
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +16,10 @@ from hypothesis import HealthCheck, settings
 # No deadline and no "too slow": how fast a shared machine is today is no property of the code.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("light", settings.get_profile("ci"), max_examples=15)
+settings.load_profile(
+    "light" if os.environ.get("HYPOTHESIS_LIGHT") else "ci" if os.environ.get("CI") else "default"
+)
 
 ROOT = Path(__file__).parent
 #: Far above what any awaited condition takes, so that only a real fault reaches it.
@@ -63,3 +67,62 @@ def project(tmp_path):
         return target
 
     return copy
+
+
+SENTIMENT = {
+    "annotation_type": "radio", "name": "sentiment", "description": "?", "labels": ["positive", "negative"]
+}
+
+
+@pytest.fixture(scope="session")
+def write_project():
+    """``write_project(folder, items, answers, schemes=..., training=..., data="data/items.jsonl", **more)``.
+
+    ``answers`` is {annotator: {item: {scheme: label or [labels]}}}, written as Potato 2.12 does; ``items`` are
+    records, texts (ids i1, i2, ...) or a number of them. The path of config.yaml, which is JSON.
+    """
+
+    def stored(scheme, labels):
+        labels = [labels] if isinstance(labels, str) else labels
+        select = scheme["annotation_type"] == "select"
+        return [[{"schema": scheme["name"], "name": "select-one" if select else x}, x] for x in labels]
+
+    def write(folder, items, answers, *, schemes=(SENTIMENT,), training=None, data="data/items.jsonl", **more):
+        if isinstance(items, int):
+            items = [f"text number {n}" for n in range(1, items + 1)]
+        rows = [x if isinstance(x, dict) else {"id": f"i{n}", "text": x} for n, x in enumerate(items, 1)]
+        path = Path(folder, data)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        by_name = {scheme["name"]: scheme for scheme in schemes}
+        for who, said in answers.items():
+            labels = {
+                item: [pair for name, given in one.items() for pair in stored(by_name[name], given)]
+                for item, one in said.items()
+            }
+            state = {"user_id": who, "instance_id_to_label_to_value": labels, "origin": {}}
+            target = Path(folder, "annotation_output", who, "user_state.json")
+            target.parent.mkdir(parents=True)
+            target.write_text(json.dumps(state, indent=2), encoding="utf-8")
+        config = {
+            "annotation_task_name": "made by a test", "task_dir": ".", "data_files": [data],
+            "item_properties": {"id_key": "id", "text_key": "text"},
+            "output_annotation_dir": "annotation_output", "annotation_schemes": list(schemes),
+            "model_training": {"enabled": True, **(training or {})}, **more,
+        }
+        target = Path(folder, "config.yaml")
+        target.write_text(json.dumps(config, indent=1), encoding="utf-8")
+        return target
+
+    return write
+
+
+@pytest.fixture
+def new_project(tmp_path, write_project):
+    """``new_project(items, answers, ...)``: as write_project, in a fresh folder; its checked Config."""
+    from potato_training.schema.config import load_or_raise
+
+    def make(items, answers=None, **options):
+        return load_or_raise(write_project(tmp_path / "made", items, answers or {}, **options))
+
+    return make

