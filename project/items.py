@@ -38,7 +38,7 @@ def read_items(config: Config) -> Iterator[Item]:
                 raise UserError(f"{shown}: {unit} {place}: {_why_no_id(record, id_key)}")
             mark = hash(item_id)
             if mark in seen:
-                _refuse_repeat(config, item_id, path, place)
+                _refuse_repeat(config, item_id, path, place, unit)
             seen.add(mark)
             text = text_of(record.get(text_key))
             if text is None:
@@ -130,21 +130,21 @@ def _kind(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def _refuse_repeat(config: Config, item_id: str, path: Path, place: int) -> None:
+def _refuse_repeat(config: Config, item_id: str, path: Path, place: int, unit: str) -> None:
     """The marks met before; reads again to find where, since only marks were kept.
 
     Two ids may share a mark (once in thousands of millions): then nothing is found and all is well.
     """
     for earlier in config.data_files:
-        unit, records = read_records(earlier, shown_path(config, earlier), (config.id_key, config.text_key))
+        shown = shown_path(config, earlier)
+        unit_there, records = read_records(earlier, shown, (config.id_key, config.text_key))
         for n, record in records:
             if earlier == path and n == place:
                 return
             if _id_of(record, config.id_key) == item_id:
                 here = f"{shown_path(config, path)}: {unit} {place}"
                 raise UserError(
-                    f'{here}: the id "{item_id}" was used before, in '
-                    f"{shown_path(config, earlier)}, {unit} {n}",
+                    f'{here}: the id "{item_id}" was used before, in {shown}, {unit_there} {n}',
                     "ids must differ across all data files",
                 )
 
