@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .check import BUILTIN_NAMES, Report, check, config_schema
 from .errors import UserError
 from .findings import ERROR, NOTE, WARNING, Finding
-
-BUILTIN_NAMES = ("sklearn-text", "hf-text-classification", "llm-lora", "decision-calibrate")
-
-#: What can be trained, by annotation type.
-KINDS = {"radio": "nominal", "select": "nominal", "likert": "ordinal", "multiselect": "multilabel"}
+from .nodes import Node, plain_value
+from .report import line_of
+from .scalars import TRUES
+from .schemes import KINDS
+from .walk import Walker
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,10 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Backend:
-    """One place to run. ``keys`` has every key that the type accepts, defaults applied; None = not set."""
+    """One place to run. ``keys`` has every key that the type takes, in the schema's order, without ``type``:
+    the value given, else the default, else None. ``gpus`` is one text: auto, none, or numbers joined by commas.
+    The ``local`` backend has none.
+    """
 
     name: str
     type: str
@@ -37,7 +42,12 @@ class Backend:
 
 @dataclass(frozen=True)
 class Config:
-    """A config without errors. ``raw`` is the whole document with its scalars as the text written."""
+    """A config without errors.
+
+    ``raw`` is the whole document as mappings, lists and texts: scalars are the text that was written (`true`,
+    `12:00:00`, `007`), an unquoted null is None. ``training`` has every key of model_training but ``backends``,
+    with defaults, in its type. Paths are absolute.
+    """
 
     path: Path
     sha256: str
@@ -51,6 +61,8 @@ class Config:
     text_key: str
     output_dir: Path
     machine_annotators: tuple[str, ...]
+    task_name: str = ""
+    debug: bool = False
 
     def scheme(self, name: str) -> Scheme | None:
         return next((s for s in self.schemes if s.name == name), None)
@@ -62,7 +74,6 @@ class Checked:
 
     config: Config | None
     findings: tuple[Finding, ...]
-    acknowledged: tuple[Finding, ...] = ()
 
     def _level(self, level: str) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.level == level)
@@ -81,98 +92,22 @@ class Checked:
 
 
 class ConfigError(UserError):
-    """The config has errors; the message is what `potato validate` prints about it."""
+    """The config has errors. The message is what `potato validate` prints of them, one a line."""
 
     def __init__(self, findings: Iterable[Finding], path: str):
         self.findings = tuple(findings)
         self.path = path
-        lines = [f"{path}:{f.line}:{f.column}: {f.level}: {f.path}: {f.message}" for f in self.findings]
-        super().__init__("\n".join(lines))
-
-
-# --- a first reader: good configs only; the checking one takes its place ------------------------
-
-_SBATCH = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "reservation", "gres", "time",
-           "cpus_per_task", "mem", "nice", "mail_type", "mail_user")
-_REMOTE = {"description": None, "host": None, "user": None, "port": None, "identity_file": None,
-           "python": "python3", "env": {}, "prelude": [], "num_threads": None, "max_artifact_mb": 2048,
-           "fetch_artifacts": True, "keep_remote": False, "heartbeat_timeout_s": 120, "min_free_gpu_mb": 2000,
-           "on_disconnect": "stop", "env_file": None}
-_DEFAULTS = {
-    "ssh": {**_REMOTE, "remote_dir": "~/.cache/potato-training", "packages": [], "gpus": "auto"},
-    "slurm": {**_REMOTE, "remote_dir": None, "job_python": None, "poll_interval_s": 30, "requeue": False,
-              "sbatch_args": [], **dict.fromkeys(_SBATCH)},
-    "agent": {"description": None, "heartbeat_timeout_s": 120, "queue_timeout_s": None},
-}
-_TRAINING = {
-    "enabled": False, "backend": "local", "max_wall_seconds": None, "grace_seconds": 20, "device": "auto",
-    "num_threads": None, "max_ram_mb": None, "retain_runs": 5, "split_seed": 0,
-    "splits": {"train": 0.7, "val": 0.15, "test": 0.15}, "aggregation": "consensus", "max_predictions_mb": 512,
-    "writeback": {"schemas": [], "min_confidence": 0.0, "include_unlabeled": False, "field": "predictions"},
-    "notify": {"webhook": None},
-    "auto_retrain": {"enabled": False, "trainer": "sklearn-text", "schemas": [], "params": {},
-                     "update_frequency": 25, "min_interval_s": 600, "backend": None},
-}
-
-
-def _value(text: Any) -> Any:
-    if isinstance(text, dict):
-        return {k: _value(v) for k, v in text.items()}
-    if isinstance(text, list):
-        return [_value(v) for v in text]
-    if text in ("true", "false"):
-        return text == "true"
-    for make in (int, float):
-        try:
-            return make(text)
-        except ValueError:
-            pass
-    return text
-
-
-def _merge(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    out = {k: dict(v) if isinstance(v, dict) else list(v) if isinstance(v, list) else v
-           for k, v in defaults.items()}
-    for key, value in given.items():
-        out[key] = _merge(defaults[key], value) if isinstance(defaults.get(key), dict) else value
-    return out
+        super().__init__("\n".join(line_of(path, f) for f in self.findings if f.level == ERROR))
 
 
 def load(path: str | Path, *, trainers: Mapping[str, Any] | Iterable[str] = BUILTIN_NAMES) -> Checked:
-    """Reads and checks ``path``. Never raises for a bad file: the findings say what is wrong."""
-    import hashlib
+    """Reads and checks ``path``. Never raises for a bad file: the findings say what is wrong.
 
-    import yaml
-
-    where = Path(path).absolute()
-    data = where.read_bytes()
-    raw = yaml.load(data, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # noqa: S506 - texts only
-    given = dict(raw.get("model_training") or {})
-    entries = given.pop("backends", {})
-    training = _merge(_TRAINING, _value(given))
-    backends = {"local": Backend("local", "local", {})}
-    for name, entry in entries.items():
-        keys = {k: v if k in (*_SBATCH, "gpus", "host", "user", "python", "remote_dir") and k != "cpus_per_task"
-                else _value(v) for k, v in entry.items() if k != "type"}
-        keys["env"] = dict(entry.get("env", {}))
-        backends[name] = Backend(name, entry["type"], _merge(_DEFAULTS[entry["type"]], keys))
-    schemes = []
-    for s in raw.get("annotation_schemes", []):
-        labels = [x["name"] if isinstance(x, dict) else x for x in s.get("labels", [])]
-        if s["annotation_type"] == "likert" and not labels:
-            labels = [str(n) for n in range(1, int(s.get("size", 5)) + 1)]
-        schemes.append(Scheme(s["name"], s["annotation_type"], KINDS.get(s["annotation_type"]), tuple(labels)))
-    task_dir = (where.parent / Path(raw.get("task_dir", ".")).expanduser()).resolve()
-    files = [f["path"] if isinstance(f, dict) else f for f in raw.get("data_files", [])]
-    props = raw.get("item_properties", {})
-    config = Config(
-        path=where, sha256=hashlib.sha256(data).hexdigest(), raw=raw, training=training, backends=backends,
-        schemes=tuple(schemes), task_dir=task_dir, data_files=tuple(task_dir / f for f in files),
-        id_key=props.get("id_key", "id"), text_key=props.get("text_key", "text"),
-        output_dir=task_dir / raw.get("output_annotation_dir", "annotation_output"),
-        machine_annotators=tuple(raw.get("machine_annotators", [])),
-    )
-    return Checked(config, ())
+    ``trainers`` is the catalogue, name -> something with ``params_schema``, or the names alone.
+    Warnings that validation.acknowledge names are among the findings: only `potato validate` reads that block.
+    """
+    report = check(str(path), trainers if isinstance(trainers, Mapping) else tuple(trainers))
+    return Checked(None if report.of(ERROR) else _config(report), tuple(report.findings))
 
 
 def load_or_raise(path: str | Path, *, trainers: Mapping[str, Any] | Iterable[str] = BUILTIN_NAMES) -> Config:
@@ -181,3 +116,68 @@ def load_or_raise(path: str | Path, *, trainers: Mapping[str, Any] | Iterable[st
     if checked.config is None:
         raise ConfigError(checked.findings, str(path))
     return checked.config
+
+
+def _config(report: Report) -> Config:
+    import hashlib
+
+    root = report.root
+    assert root is not None
+    where = Path(os.path.abspath(report.path))  # noqa: PTH100 - a link to a config keeps its own place
+    walker = Walker(config_schema())
+    defs = walker.root["$defs"]
+    training = walker.filled(report.values, defs["model_training"])
+    entries = training.pop("backends") or {}
+    backends = {"local": Backend("local", "local", {})}
+    for name, values in entries.items():
+        keys = walker.filled(values, defs[values["type"]])
+        backends[name] = Backend(name, keys.pop("type"), keys)
+    task_dir = Path(os.path.realpath(_below(where.parent, _text(root, "task_dir") or ".")))
+    properties = root.get("item_properties") or root
+    return Config(
+        path=where, sha256=hashlib.sha256(report.data).hexdigest(), raw=plain_value(root), training=training,
+        backends=backends,
+        schemes=tuple(Scheme(s.name, s.annotation_type, KINDS.get(s.annotation_type), s.labels)
+                      for s in report.schemes),
+        task_dir=task_dir,
+        data_files=tuple(_below(task_dir, text) for text in _data_files(root)),
+        id_key=_text(properties, "id_key") or "id", text_key=_text(properties, "text_key") or "text",
+        output_dir=_below(task_dir, _text(root, "output_annotation_dir") or "annotation_output"),
+        machine_annotators=_machines(root),
+        task_name=_text(root, "annotation_task_name") or "",
+        debug=_text(root, "debug") in TRUES,
+    )
+
+
+def _below(directory: Path, text: str) -> Path:
+    """``text`` as a path on this machine: `~` is the home directory, a relative one starts at ``directory``."""
+    return Path(os.path.abspath(directory / os.path.expanduser(text)))  # noqa: PTH100, PTH111 - keeps links, never raises
+
+
+def _text(node: Node, key: str) -> str | None:
+    value = node.get(key)
+    return value.text() if value is not None else None
+
+
+def _elements(node: Node, key: str) -> list[Node]:
+    value = node.get(key)
+    if value is None:
+        return []
+    return value.elements() if value.kind == "sequence" else [value]
+
+
+def _machines(root: Node) -> tuple[str, ...]:
+    """User names of declared machines: Potato reads them only when the block says `enabled: true`."""
+    block = root.get("machine_annotators")
+    if block is None or block.kind != "mapping" or _text(block, "enabled") not in TRUES:
+        return ()
+    return tuple(name for entry in _elements(block, "annotators") if (name := _text(entry, "id")))
+
+
+def _data_files(root: Node) -> list[str]:
+    named = []
+    for entry in _elements(root, "data_files"):
+        text = entry.text() or _text(entry, "path")
+        if text:
+            named.append(text)
+    return named

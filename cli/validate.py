@@ -1,0 +1,46 @@
+"""`potato validate`: checks configs without starting anything."""
+
+from __future__ import annotations
+
+from ..schema.check import Report, acknowledged, check
+from ..schema.report import as_github, as_json, as_text
+from .known_trainers import KnownTrainers
+
+HELP = "check a config without starting anything"
+
+EPILOG = """\
+examples:
+  potato validate                        check config.yaml in this directory
+  potato validate --strict a.yaml b.yaml warnings fail as well
+  potato validate --format github        annotations for a pull request on GitHub
+
+exit code: 0 well, 1 errors (with --strict also warnings), 2 wrong usage
+"""
+
+
+def configure(parser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("configs", metavar="CONFIG", nargs="*", default=["config.yaml"],
+                        help="config files (default: config.yaml)")
+    parser.add_argument("--strict", action="store_true", help="fail on warnings too, but for those that "
+                                                              "validation.acknowledge names")
+    parser.add_argument("--training-only", action="store_true",
+                        help="do not ask the installed annotation server about its own keys")
+    parser.add_argument("--format", choices=("text", "json", "github"), default="text", help="default: text")
+    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+
+
+def run(args) -> int:
+    reports = [acknowledged(check(path, KnownTrainers())) for path in args.configs or ["config.yaml"]]
+    print(_printed(reports, args.format, args.strict))
+    return int(any(report.fails(args.strict) for report in reports))
+
+
+def _printed(reports: list[Report], form: str, strict: bool) -> str:
+    if form == "json":
+        import json
+
+        values = [as_json(report, strict) for report in reports]
+        return json.dumps(values[0] if len(values) == 1 else values, indent=2, ensure_ascii=True)
+    write = as_github if form == "github" else as_text
+    return "\n".join(write(report, strict) for report in reports)

@@ -1,0 +1,109 @@
+"""The corridor of validation: bytes, nodes, the schema, the rules, findings. Nothing is started, nothing raises."""
+
+from __future__ import annotations
+
+import os
+from json import loads
+
+from . import acknowledge
+from .findings import ERROR, NOTE, WARNING, Finding
+from .nodes import MAPPING, Node
+from .reading import Unreadable, parse, read_bytes
+from .rules import BUILTIN_NAMES, TRAINING, Rules, check_top_level
+from .schemes import read_schemes
+from .walk import MAX_ERRORS, TooManyErrors, Walker
+
+_schema: dict = {}
+
+
+def config_schema() -> dict:
+    """The JSON Schema of config.yaml, read once."""
+    if not _schema:
+        here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - validate has no time for pathlib
+        with open(os.path.join(here, "config.schema.json"), "rb") as file:  # noqa: PTH118, PTH123
+            _schema.update(loads(file.read()))
+    return _schema
+
+
+class Report:
+    """What was found in one file. ``root`` is None when it could not be read; ``values`` are those of
+    model_training, normalised, where they are right."""
+
+    __slots__ = ("acknowledged", "data", "findings", "path", "root", "schemes", "values")
+
+    def __init__(self, path: str):
+        self.path = path
+        self.data = b""
+        self.root: Node | None = None
+        self.values: dict = {}
+        self.schemes: list = []
+        self.findings: list[Finding] = []
+        self.acknowledged: list[Finding] = []
+
+    def of(self, level: str) -> list[Finding]:
+        return [f for f in self.findings if f.level == level]
+
+    def fails(self, strict: bool) -> bool:
+        return any(f.level == ERROR or (strict and f.level == WARNING) for f in self.findings)
+
+
+def check(path: str, trainers=BUILTIN_NAMES) -> Report:
+    """Reads and checks one file. ``trainers``: the catalogue (name -> something with ``params_schema``), or names."""
+    report = Report(path)
+    try:
+        report.data = read_bytes(path)
+        report.root, report.findings = parse(report.data)
+    except Unreadable as unreadable:
+        report.findings = [unreadable.finding]
+        return report
+    check_root(report, trainers)
+    report.findings.sort(key=_order)
+    return report
+
+
+def check_root(report: Report, trainers) -> None:
+    root = report.root
+    assert root is not None
+    walker = Walker(config_schema())
+    defs = walker.root["$defs"]
+    report.schemes, said = read_schemes(root)
+    report.findings += said
+    try:
+        check_top_level(root, walker)
+        _check_paths(root, walker)
+        block = root.get("validation")
+        if block is not None:
+            walker.walk(block, walker.root["properties"]["validation"], "validation", "validation")
+        training = root.get(TRAINING)
+        if training is not None:
+            values = walker.walk(training, defs[TRAINING], TRAINING, TRAINING)
+            if training.kind == MAPPING:
+                Rules(training, values, walker, report.schemes, trainers).check()
+                report.values = values
+    except TooManyErrors:
+        walker.findings.append(Finding(NOTE, "", 1, 1, f"there are more than {MAX_ERRORS} errors; "
+                                                     "the rest of the file was not looked at"))
+    report.findings += walker.findings
+
+
+def _check_paths(root: Node, walker: Walker) -> None:
+    """Potato's own keys that we open files by: only that they can be paths at all."""
+    files = root.get("data_files")
+    named = [(key, root.get(key)) for key in ("task_dir", "output_annotation_dir")]
+    for i, entry in enumerate(files.elements() if files else ()):
+        named.append((f"data_files[{i}]", entry.get("path") if entry.kind == MAPPING else entry))
+    for path, node in named:
+        if node is not None and not (node.text() or "").isprintable():
+            walker.say(node, path, f"{path} holds a control character", "write the path on one line")
+
+
+def acknowledged(report: Report, potato_checked: bool = False) -> Report:
+    """The same report with validation.acknowledge applied to its warnings."""
+    if report.root is not None:
+        report.findings, report.acknowledged = acknowledge.apply(report.root, report.findings, potato_checked)
+        report.findings.sort(key=_order)
+    return report
+
+
+def _order(finding: Finding) -> tuple[int, int]:
+    return finding.line, finding.column

@@ -1,0 +1,72 @@
+"""Potato's annotation schemes, as far as training needs them: names, types and labels as texts."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+from .findings import ERROR, NOTE, WARNING, Finding
+from .nodes import MAPPING, SEQUENCE, Node
+from .scalars import NotThat, as_integer, potato_reading
+
+#: What can be trained, by annotation type.
+KINDS = {"radio": "nominal", "select": "nominal", "likert": "ordinal", "multiselect": "multilabel"}
+_MAX_LIKERT = 1000
+
+SchemeWords = namedtuple("SchemeWords", "name annotation_type labels")
+
+
+def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
+    """The schemes of ``annotation_schemes``. What Potato itself complains about is left to it."""
+    schemes: list[SchemeWords] = []
+    findings: list[Finding] = []
+    listed = root.get("annotation_schemes")
+    for i, node in enumerate(listed.elements() if listed else ()):
+        if node.kind != MAPPING:
+            continue
+        path = f"annotation_schemes[{i}]"
+        name, annotation_type = node.get("name"), node.get("annotation_type")
+        name_text = name.text() if name else None
+        type_text = annotation_type.text() if annotation_type else None
+        labels = _labels(node, path, findings)
+        if not name_text or not type_text:
+            continue
+        if name.plain and potato_reading(name_text):
+            findings.append(Finding(
+                WARNING, f"{path}.name", name.line, name.column,
+                f"{path}.name {name_text} is read by Potato as {potato_reading(name_text)}; quote it"))
+        if type_text == "likert" and not labels:
+            labels = _likert(node)
+        schemes.append(SchemeWords(name_text, type_text, labels))
+    return schemes, findings
+
+
+def _labels(scheme: Node, path: str, findings: list[Finding]) -> tuple[str, ...]:
+    listed = scheme.get("labels")
+    labels: dict[str, None] = {}
+    for i, node in enumerate(listed.elements() if listed and listed.kind == SEQUENCE else ()):
+        place = f"{path}.labels[{i}]"
+        if node.kind == MAPPING:
+            node = node.get("name")
+            place += ".name"
+        if node is None or node.kind != "scalar":
+            continue
+        text = node.value
+        reading = potato_reading(text) if node.plain else ""
+        if reading:
+            written = f'"{text}"' if text else "it, or remove the line"
+            findings.append(Finding(ERROR, place, node.line, node.column,
+                                    f"the label {text or '(nothing)'} is read by YAML as {reading}; quote it",
+                                    f"write {written}"))
+        elif text in labels:
+            findings.append(Finding(NOTE, place, node.line, node.column, f"the label {text} is listed twice"))
+        labels[text] = None
+    return tuple(labels)
+
+
+def _likert(scheme: Node) -> tuple[str, ...]:
+    size = scheme.get("size")
+    try:
+        count = as_integer(size.text() or "") if size else 0
+    except NotThat:
+        count = 0
+    return tuple(str(n) for n in range(1, min(count, _MAX_LIKERT) + 1))
