@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 
 from . import processes, protocol
 from .failures import OutOfMemory
@@ -96,9 +97,15 @@ class Control:
         watches.append(self.ending.events.tick)
 
         def run():
+            complained = set()
             while True:
                 for look in watches:
-                    look()
+                    try:
+                        look()
+                    except Exception:           # one that cannot look must not blind the others
+                        if look not in complained:
+                            complained.add(look)
+                            traceback.print_exc(file=sys.stderr)
                 time.sleep(TICK_S)
         _start(run)
 
