@@ -46,12 +46,13 @@ class Link:
     ):
         self.generation = generation
         self.token = token
-        self._address = address
+        self.address = address
         self._jobdir = jobdir
         self._connect = connect
         self._clock = clock
         self._fixed_timeout = timeout_s
         self.give_up_s = give_up_s
+        self.hurry_s: Optional[float] = None  #: something else is due so soon; no request may take longer
         self.gave_up = False       #: for longer than give_up_s nothing was answered
         self.failures = 0          #: since the last answer
         self.last_error = ""
@@ -65,7 +66,7 @@ class Link:
         """Of one read or write: short where there is little time to lose."""
         if self._fixed_timeout is not None:
             return self._fixed_timeout
-        return max(1.0, min(15.0, self.give_up_s / 4))
+        return max(1.0, min(15.0, self.give_up_s / 4, 15.0 if self.hurry_s is None else self.hurry_s))
 
     @property
     def silent_s(self) -> float:
@@ -96,7 +97,7 @@ class Link:
             client.close()
 
     def client_apart(self) -> Client:
-        return Client(self._address, self.token, timeout=self.timeout_s, connect=self._connect)
+        return Client(self.address, self.token, timeout=self.timeout_s, connect=self._connect)
 
     def answered(self) -> None:
         """Something of the server's arrived."""
@@ -156,10 +157,10 @@ class Link:
         generation, address, token = attach
         if generation > self.generation:
             raise Superseded("generation %d has this job now" % generation)
-        if not address or generation < self.generation or (address, token) == (self._address, self.token):
+        if not address or generation < self.generation or (address, token) == (self.address, self.token):
             return False
         self._client.close()
-        self._address, self.token = address, token
+        self.address, self.token = address, token
         self._client = Client(address, token, timeout=self.timeout_s, connect=self._connect)
         return True
 

@@ -1,0 +1,138 @@
+"""python -m potato_training.worker.agent --job-dir DIR
+
+The agent of one job. It is started by a supervisor (beside it, or through a login) with one line of
+JSON on stdin, ``{"socket": ..., "token": ...}``: where its server is and what to say there. Started
+again on the same job directory, it brings the news to the agent that is alive, or takes its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from typing import List, Optional, Tuple
+
+from . import protocol
+from .agent_claim import NoJob
+from .agent_ears import Ears, read_line
+from .agent_job import GaveUp, JobAgent
+from .agent_launch import LocalLauncher
+from .agent_link import Link, Superseded, read_attach, write_attach
+from .jobdir import JobDir, Lock, hostname
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,512}")
+#: A unix socket's path may have so many bytes on every system that we know (macOS 103, Linux 107).
+_LONGEST_SOCKET = 103
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Exit code 0: the job is reported, or another agent has it. 1: not. 2: wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="python -m potato_training.worker.agent", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--job-dir", required=True, metavar="DIR", help="the job's directory; made when missing")
+    options = parser.parse_args(arguments)
+    os.umask(0o077)
+    try:
+        address, token = parse_hello(read_line(0))
+    except (ValueError, TimeoutError) as error:
+        say("%s" % error)
+        return 2
+    jobdir = JobDir(options.job_dir)
+    jobdir.create()
+    return tunnel(jobdir, address, token, Ears(0))
+
+
+def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears) -> int:
+    """One job through a socket: as its agent, or as the messenger to the agent that is alive."""
+    lock = Lock(jobdir.path(protocol.AGENT_LOCK))
+    ours = lock.take()
+    if not ours and lock.holder().get("host", hostname()) == hostname():
+        bring_news(jobdir, address, token)
+        announce("attached")
+        return 0
+    # a lock that is held on another machine (shared storage): that agent sees the higher generation and goes
+    attach = read_attach(jobdir)
+    generation = (attach[0] if attach else 0) + 1
+    write_attach(jobdir, generation, address, token)
+    announce("agent %d generation %d" % (os.getpid(), generation))
+    ears.listen_to_signals()
+    try:
+        while not work(jobdir, generation, ears):
+            say("somebody has just attached; going on")
+    except Superseded as other:
+        say("%s; leaving everything to it" % other)
+        return 0
+    except (GaveUp, NoJob) as error:
+        say("%s" % error)
+        return 1
+    write_attach(jobdir, generation)  # without the token, which is worth nothing any more
+    return 0
+
+
+def work(jobdir: JobDir, generation: int, ears: Ears) -> bool:
+    """Does the job as far as the link allows. True when it is reported; False when the link was given up
+    in the very moment in which somebody attached."""
+    _, address, token = read_attach(jobdir) or (0, "", "")
+    link = Link(address, token, jobdir=jobdir, generation=generation)
+    try:
+        JobAgent(jobdir, link, LocalLauncher(), ears, say=say).run()
+    except GaveUp:
+        attached = read_attach(jobdir)
+        if attached is None or attached[0] != generation or not attached[1] or attached[1:] == (link.address, link.token):
+            raise
+        return False
+    finally:
+        link.close()
+    return True
+
+
+def bring_news(jobdir: JobDir, address: str, token: str, seconds: float = 5.0) -> None:
+    """Tells the agent that is alive where its server is now."""
+    until = time.monotonic() + seconds
+    attach = read_attach(jobdir)
+    while attach is None and time.monotonic() < until:  # it has the lock and is about to write its own
+        time.sleep(0.02)
+        attach = read_attach(jobdir)
+    write_attach(jobdir, attach[0] if attach else 1, address, token)
+
+
+def parse_hello(line: bytes) -> Tuple[str, str]:
+    """(socket, token) of the line on stdin. Raises ValueError with a sentence that holds neither."""
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except ValueError:
+        raise ValueError("the line on stdin is no JSON") from None
+    address = value.get("socket") if isinstance(value, dict) else None
+    token = value.get("token") if isinstance(value, dict) else None
+    if not isinstance(address, str) or not address.startswith("/") or "\0" in address:
+        raise ValueError("the line on stdin names no socket")
+    if len(os.fsencode(address)) > _LONGEST_SOCKET:
+        raise ValueError("the socket's path is longer than %d bytes" % _LONGEST_SOCKET)
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise ValueError("the line on stdin has no token")
+    return address, token
+
+
+def announce(text: str) -> None:
+    """A line for whoever started this agent; who is gone already misses it."""
+    try:
+        os.write(1, (text + "\n").encode())
+    except OSError:
+        return
+
+
+def say(text: str) -> None:
+    """A line for agent.log."""
+    try:
+        os.write(2, ("agent: %s\n" % text).encode("utf-8", "replace"))
+    except OSError:
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""The story of one job: claim it, fetch its bundle, start or find its worker, watch it, report its end.
+
+The job directory is the state. An agent may die in any line of this file: the next one, started on the
+same directory, reads what is there and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Callable, Optional
+
+from . import protocol
+from .agent_bundle import Fetch, NoBundle
+from .agent_claim import NoJob, job_of
+from .agent_ears import Ears
+from .agent_launch import Launcher
+from .agent_link import Down, Gone, Link
+from .agent_message import Job
+from .agent_news import News
+from .agent_report import Report
+from .agent_reporter import AgentLog, Reporter
+from .agent_stop import Stop
+from .agent_worker import StartFailed, WorkerHandle
+from .http_client import Answer
+from .jobdir import JobDir, hostname
+
+POLL_S = 0.05           #: between two looks at the files of a running worker
+IDLE_S = 0.25
+GONE_GRACE_S = 2.0      #: for the worker of a job that is over on the server: nothing it does matters any more
+LINGER_S = 3600.0       #: with on_disconnect: finish, how long an agent stays after the end without a server
+
+
+class GaveUp(Exception):
+    """No answer for longer than this job allows. The job directory keeps everything."""
+
+
+class _Failure(Exception):
+    """The job ends here, before or instead of its worker."""
+
+    def __init__(self, reason: str, message: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+class JobAgent:
+    """``run`` does one job in its directory, and returns when the server has acknowledged its result.
+
+    Raises GaveUp, NoJob, and Superseded; each leaves the job directory fit for another agent.
+    """
+
+    def __init__(
+        self, jobdir: JobDir, link: Link, launcher: Launcher, ears: Ears, *,
+        say: Callable[[str], None] = lambda text: None, clock: Callable[[], float] = time.monotonic,
+        linger_s: float = LINGER_S,
+    ):
+        self._jobdir, self._link, self._launcher, self._ears = jobdir, link, launcher, ears
+        self._say, self._clock = say, clock
+        self._linger_s = linger_s
+        self._worker: Optional[WorkerHandle] = None
+        self._news = News(jobdir, clock)
+
+    def run(self) -> None:
+        job = job_of(self._jobdir, self._link, self._insist, self._rest)
+        self._begin(job)
+        reason = protocol.REASON_FINISHED
+        try:
+            try:
+                self._worker = self._find() or self._start()
+                self._watch(self._worker)
+            except _Failure as failure:
+                reason = failure.reason
+                self._log.error(failure.reason.replace("-", "_"), str(failure))
+            self._report_end(reason)
+        except Gone:
+            self._abandon()
+        finally:
+            self._log.close()
+
+    # --- before the worker ------------------------------------------------------------------------
+
+    def _begin(self, job: Job) -> None:
+        self._job = job
+        self._link.give_up_s = job.give_up_s
+        for name in (protocol.EVENTS_FILE, protocol.STDERR_FILE):
+            self._jobdir.touch(name)
+        if not self._jobdir.has(protocol.CONTROL_FILE):
+            self._jobdir.write(protocol.CONTROL_FILE, protocol.CONTROL_RUN + "\n")
+        self._log = AgentLog(self._jobdir, job.attempt)
+        self._stop = Stop(self._jobdir, self._clock)
+        self._reporter = Reporter(
+            self._link, job, self._jobdir, on_worker_event=self._news.worker, on_agent_event=self._news.agent,
+            clock=self._clock,
+        )
+        self._report = Report(self._link, job, self._jobdir, self._reporter, self._log, self._insist)
+
+    def _find(self) -> Optional[WorkerHandle]:
+        try:
+            worker = self._launcher.find(self._jobdir, self._job)
+        except StartFailed as error:
+            raise _Failure(protocol.REASON_WORKER_LOST, str(error)) from None
+        if worker is not None:
+            self._log.log("agent %d took up this job on %s" % (os.getpid(), hostname()))
+            self._stop.resume(self._job.grace_s)
+        return worker
+
+    def _start(self) -> WorkerHandle:
+        size = self._job.bundle_size / 1e6
+        if not self._jobdir.has(protocol.BUNDLE_DIR):
+            self._log.status(protocol.PREPARING, "getting the bundle: %.1f MB" % size)
+        try:
+            Fetch(
+                self._link, self._job, self._jobdir, pulse=self._pulse, wait=self._wait_for_link,
+                say=lambda text: self._log.status(protocol.PREPARING, text), clock=self._clock,
+            ).run()
+            self._jobdir.write_json(protocol.SPEC_FILE, self._job.spec_to_write())
+        except NoBundle as error:
+            raise _Failure(protocol.REASON_BUNDLE, str(error)) from None
+        except OSError as error:
+            raise _Failure(
+                protocol.REASON_BUNDLE,
+                "the bundle could not be stored in %s on %s: %s" % (self._jobdir.root, hostname(), error.strerror),
+            ) from None
+        self._pulse()
+        self._log.status(protocol.PREPARING, "starting the worker on %s" % hostname())
+        try:
+            return self._launcher.start(self._jobdir, self._job)
+        except StartFailed as error:
+            raise _Failure(protocol.REASON_START_FAILED, str(error)) from None
+
+    def _pulse(self) -> None:
+        """Called while bytes move: reports when that is due, and ends the job when somebody wishes that."""
+        self._reporter.look()
+        self._reporter.beat(apart=True)
+        if self._reporter.cancel:
+            raise _Failure(protocol.REASON_CANCELLED, "cancelled before the worker started")
+        if self._ears.asked_to_end:
+            raise _Failure(protocol.REASON_AGENT_STOPPED, "the agent was asked to end before the worker started")
+
+    def _wait_for_link(self) -> None:
+        if self._link.gave_up:
+            raise GaveUp(self._silence())
+        self._ears.rest(POLL_S)
+        self._pulse()
+
+    # --- while it runs ------------------------------------------------------------------------------
+
+    def _watch(self, worker: WorkerHandle) -> None:
+        """Until the worker's end: relays what it says, and sees to it that it ends when it should."""
+        said_silence = False
+        while worker.alive():
+            self._look()
+            self._limits(worker)
+            self._stop.tick(worker)
+            worker.tick()
+            self._link.hurry_s = self._stop.due_in_s
+            self._reporter.beat()
+            if self._reporter.cancel and self._stop.ask(protocol.REASON_CANCELLED, self._job.grace_s):
+                self._log.log("cancelled: the worker has %g seconds to end" % self._job.grace_s)
+            elif self._reporter.keep:
+                self._stop.keep()
+            if self._link.failures and not said_silence:
+                self._say("no answer from the server: %s" % self._link.last_error)
+            said_silence = bool(self._link.failures)
+            self._ears.rest(POLL_S)
+        self._link.hurry_s = None
+
+    def _look(self, final: bool = False) -> None:
+        for strange in self._reporter.look(final):
+            self._log.log(strange, level="warning")
+
+    def _limits(self, worker: WorkerHandle) -> None:
+        """Everything that may end a run from this side."""
+        job, now = self._job, self._clock()
+        if self._ears.stdin_ended:
+            self._ears.stdin_ended = False
+            self._link.try_now()  # a hint that the login is gone: ask, and let the answer tell
+        if self._ears.asked_to_end and self._stop.ask(protocol.REASON_AGENT_STOPPED, job.grace_s):
+            self._log.log("the agent was asked to end and stops its worker", level="warning")
+        if self._ears.times_asked > 1:
+            self._stop.ask(protocol.REASON_AGENT_STOPPED, 0)
+        if self._link.gave_up and not job.finish_alone:
+            message = self._silence()
+            if self._stop.ask(protocol.REASON_GAVE_UP, job.grace_s, message):
+                self._say(message + ": stopping the worker")
+                self._log.log(message + ": the worker was stopped", level="warning")
+        first = self._news.first_event_at
+        if first is not None and job.max_wall_s is not None and now - first >= job.max_wall_s:
+            message = "The run was stopped after %g seconds (model_training.max_wall_seconds)" % job.max_wall_s
+            if self._stop.ask(protocol.REASON_MAX_WALL, job.grace_s, message):
+                self._log.error("max_wall", message)
+        if first is None and now - worker.silent_since >= job.first_event_s:
+            message = "The worker wrote no event in its first %g seconds" % job.first_event_s
+            if self._stop.ask(protocol.REASON_START_FAILED, job.grace_s, message):
+                self._log.error("no_first_event", message)
+
+    # --- after it -------------------------------------------------------------------------------------
+
+    def _report_end(self, reason: str) -> None:
+        """Events, predictions, result: each until it is acknowledged."""
+        code = None
+        if self._worker is not None:
+            code = self._settled_exit_code(self._worker)
+            self._worker.close()
+            if self._stop.reason is not None:
+                reason = self._stop.reason
+            elif code is None:
+                reason = protocol.REASON_WORKER_LOST
+        self._look(final=True)
+        if self._worker is not None and not self._news.end_was_said:
+            self._report.say_end(code, reason)
+        self._deliver()
+        digest = self._news.predictions_sha256
+        if digest is not None and not self._reporter.cancel:
+            trouble = self._report.predictions(digest)
+            if trouble is not None:
+                reason = trouble
+                self._deliver()
+        answer = self._report.result(code, reason, self._news.software)
+        if answer.status != 200:
+            raise NoJob("the server refused the result: %s" % answer.json.get("error", answer.status))
+
+    def _settled_exit_code(self, worker: WorkerHandle) -> Optional[int]:
+        until = self._clock() + worker.settle_s
+        while True:
+            code = worker.exit_code()
+            if code is not None or self._clock() >= until:
+                return code
+            self._reporter.beat()
+            self._ears.rest(IDLE_S)
+
+    def _deliver(self) -> None:
+        """Everything in both files, acknowledged."""
+        while True:
+            self._look(final=True)
+            if self._reporter.all_sent:
+                return
+            self._insist(self._send_batch)
+
+    def _send_batch(self) -> Answer:
+        self._reporter.send()
+        return Answer(200, {}, b"")
+
+    def _insist(self, request: Callable[[], Answer]) -> Answer:
+        """The answer to a request, however often it has to be tried. Raises GaveUp, Gone and their kin."""
+        began = self._clock()
+        job: Optional[Job] = getattr(self, "_job", None)
+        while True:
+            if self._link.ready():
+                try:
+                    return request()
+                except Down:
+                    patient = job is not None and job.finish_alone and self._clock() - began < self._linger_s
+                    if self._link.gave_up and not patient:
+                        raise GaveUp(self._silence()) from None
+            if self._ears.times_asked > 1:
+                raise GaveUp("asked to end twice")
+            self._ears.rest(POLL_S)
+
+    def _silence(self) -> str:
+        return "no answer from the server for %.0f seconds (%s)" % (self._link.silent_s, self._link.last_error)
+
+    def _rest(self, seconds: float) -> None:
+        self._ears.rest(seconds)
+        if self._ears.asked_to_end:
+            raise NoJob("asked to end")
+
+    def _abandon(self) -> None:
+        """The job is over on the server: nothing of it may go on here."""
+        code = None
+        if self._worker is not None:
+            self._say("the server says that this job is over; stopping its worker")
+            self._stop.ask(protocol.REASON_GONE, min(self._job.grace_s, GONE_GRACE_S))
+            while self._worker.alive():
+                self._stop.tick(self._worker)
+                self._ears.rest(POLL_S)
+            code = self._worker.exit_code()
+            self._worker.close()
+        self._look(final=True)
+        try:
+            self._report.try_result(code, self._stop.reason or protocol.REASON_GONE)
+        except Gone:
+            return

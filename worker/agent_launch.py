@@ -1,0 +1,54 @@
+"""How an agent starts its worker. This machine's way is here; a scheduler's has the same two verbs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import List, Optional
+
+from . import protocol
+from .agent_env import lay_code, worker_environment
+from .agent_message import Job
+from .agent_worker import LocalWorker, StartFailed, WorkerHandle, find_worker, start_worker
+from .jobdir import JobDir
+
+
+class Launcher:
+    """Starts workers and finds those that an earlier agent started. Both may raise StartFailed."""
+
+    def start(self, jobdir: JobDir, job: Job) -> WorkerHandle:
+        raise NotImplementedError
+
+    def find(self, jobdir: JobDir, job: Job) -> Optional[WorkerHandle]:
+        """None when no worker was ever started in this job directory."""
+        raise NotImplementedError
+
+
+class LocalLauncher(Launcher):
+    """The worker as a process beside the agent.
+
+    ``python`` overrides the job's interpreter; ``trusted`` is False where the server may say what is to be
+    trained on this machine, and not what is to be executed on it (an agent backend).
+    """
+
+    def __init__(self, python: Optional[str] = None, trusted: bool = True):
+        self._python = python
+        self._trusted = trusted
+
+    def start(self, jobdir: JobDir, job: Job) -> LocalWorker:
+        python = self._python or (job.python if self._trusted else None) or sys.executable
+        try:
+            environment = worker_environment(os.environ, job.env, lay_code(jobdir), trusted=self._trusted)
+            return start_worker(jobdir, worker_command(python), environment)
+        except OSError as error:
+            raise StartFailed("the worker could not be started in %s: %s" % (jobdir.root, error.strerror)) from None
+
+    def find(self, jobdir: JobDir, job: Job) -> Optional[LocalWorker]:
+        return find_worker(jobdir)
+
+
+def worker_command(python: str) -> List[str]:
+    return [
+        python, "-m", "potato_training.worker", "--spec", protocol.SPEC_FILE,
+        "--exit-code-file", protocol.EXIT_CODE_FILE,
+    ]
