@@ -94,6 +94,9 @@ def _help(under: str = "") -> str:
 
 
 def _complain(error: UserError) -> None:
+    if "\n" in error.message or hasattr(error, "findings"):  # a config's findings: file, line, and all in one go
+        print(error.message, file=sys.stderr)
+        return
     print(f"potato: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"        {error.hint}", file=sys.stderr)

@@ -56,16 +56,15 @@ def run(args: argparse.Namespace) -> int:
 
 def checked(path: str) -> Any:
     """The config, with its warnings on stderr; ConfigError with every finding when it has errors."""
-    from ..schema.config import load
-    from ..worker.trainers import catalogue
-    from .findings import print_findings
+    from ..schema.config import ConfigError, load
+    from ..schema.report import line_of
+    from .known_trainers import KnownTrainers
 
-    result = load(path, trainers=catalogue())
+    result = load(path, trainers=KnownTrainers())
     if result.config is None:
-        print_findings(path, result, sys.stderr)
-        raise SystemExit(1)
-    if result.warnings:
-        print_findings(path, result, sys.stderr)
+        raise ConfigError(result.errors + result.warnings, path)
+    for finding in result.warnings:
+        print(line_of(path, finding), file=sys.stderr)
     return result.config
 
 
@@ -103,21 +102,13 @@ def _published(report: Any) -> str:
 
 
 def _params(args: argparse.Namespace) -> dict[str, Any]:
-    from ..runtime.front import RequestError
-    from ..schema.params import parse_param
+    from ..schema.params import nested, parse_param
     from ..worker.trainers import catalogue
 
-    info = catalogue().get(args.trainer or "sklearn-text")
+    info = catalogue(plugins=True).get(args.trainer or "sklearn-text")
     if info is None:
         return {}
-    params: dict[str, Any] = {}
-    for text in args.param:
-        try:
-            key, value = parse_param(info.params_schema, text)
-        except ValueError as error:
-            raise RequestError("params", str(error)) from None
-        params[key] = value
-    return params
+    return nested([parse_param(info.params_schema, text) for text in args.param])
 
 
 def _leave(run_id: str) -> None:

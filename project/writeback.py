@@ -78,6 +78,13 @@ def retract(destination: Path, run_id: str) -> int:
         return _keep(destination, out, lambda row: row["run_id"] != run_id)
 
 
+def published_runs(destination: Path) -> set[str]:
+    """The runs whose predictions stand in ``destination``."""
+    if not destination.exists():
+        return set()
+    return {str(row["run_id"]) for row in _rows(destination) if isinstance(row, dict) and "run_id" in row}
+
+
 class _Judge:
     """Says of each prediction why it is not published. ``met`` are the enabled schemes that were predicted."""
 

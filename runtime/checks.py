@@ -49,7 +49,7 @@ def check(config: Config, backend: str, trainer: str | None = None) -> Report:
 
     if backend not in config.backends:
         raise UsageError(f"there is no backend {backend!r}", f"the backends are: {', '.join(config.backends)}")
-    known = catalogue()
+    known = catalogue(plugins=True)
     name = trainer or _auto_trainer(config, known)
     if name not in known:
         raise UsageError(f"there is no trainer {name!r}", f"the trainers are: {', '.join(sorted(known))}")

@@ -26,18 +26,14 @@ from ..worker.protocol import (
     SUCCEEDED,
 )
 from . import launchers, places, runlog, tokens, verdict
+from .bounds import bounds
 from .jobs import job_message, read_job, write_job
 from .places import Places
 from .settle import settle
 from .store import Run, Store
 
-_TICK_S = 0.1
-#: A gap between two ticks longer than this means that we were stopped or asleep ourselves.
-_SLEPT_S = 5.0
 #: How often a run's agent is started again after it died.
 _RELAUNCHES = 3
-#: What the agent may take beyond max_wall_seconds and the grace before we end the run ourselves.
-_WALL_SLACK_S = 10.0
 
 
 class Switchboard:
@@ -133,7 +129,7 @@ class Drive:
         make_private_dir(str(self._run_dir))
         self._store.advance(self._run_id, BUILDING, step="reading the annotations")
         self._log(f"run {run.run_id}: {run.trainer} on {run.backend}, schemas {', '.join(run.schemas)}")
-        config = load_or_raise(self._places.task_dir / run.config, trainers=catalogue())
+        config = load_or_raise(self._places.task_dir / run.config, trainers=catalogue(plugins=True))
         if run.backend not in config.backends:
             raise UserError(f"backend {run.backend!r} is no longer in {run.config}", "start the run on another backend")
         bundle = build_bundle(config, run.schemas, self._run_dir / places.BUNDLE, check=self._check)
@@ -179,7 +175,7 @@ class Drive:
         relaunches, last = 0, time.monotonic()
         while True:
             now = time.monotonic()
-            if now - last > _SLEPT_S:
+            if now - last > bounds().slept_s:
                 self._switchboard.heard(self._run_id)
             last = now
             run = self._get()
@@ -198,7 +194,7 @@ class Drive:
             end = self._judge(job, launcher, watch=watch, trouble=trouble)
             if end is not None:
                 return end
-            self._switchboard.wait(_TICK_S)
+            self._switchboard.wait(bounds().tick_s)
 
     def _judge(
         self, job: dict[str, Any], launcher: launchers.Launcher, *, watch: _Watch | None = None, trouble: str = "",
@@ -277,7 +273,7 @@ class _Watch:
             self._first_event_at = time.monotonic()
         if self._first_event_at is None:
             return None
-        late = time.monotonic() - self._first_event_at - self._max_wall - self.grace_s - _WALL_SLACK_S
+        late = time.monotonic() - self._first_event_at - self._max_wall - self.grace_s - bounds().wall_slack_s
         return float(self._max_wall) if late > 0 else None
 
 

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..schema.errors import UsageError, UserError
 from . import launchers
+from .bounds import bounds
 from .places import Places, new_run_id
 from .store import Run, Store
 
 if TYPE_CHECKING:
     from ..schema.config import Config
 
-#: A supervisor that has not taken its lock after this long will not; its log says why.
-_START_BOUND_S = 20.0
 
 
 class RequestError(UsageError):
@@ -49,7 +48,7 @@ def submit(
     from ..worker.trainers import catalogue
 
     require_enabled(config)
-    known = catalogue()
+    known = catalogue(plugins=True)
     name = trainer or "sklearn-text"
     if name not in known:
         raise RequestError("trainer", f"there is no trainer {name!r}", f"the trainers are: {', '.join(sorted(known))}")
@@ -183,7 +182,7 @@ def ensure_supervisor(where: Places) -> None:
         )
     finally:
         os.close(log)
-    give_up = time.monotonic() + _START_BOUND_S
+    give_up = time.monotonic() + bounds().supervisor_start_s
     while not supervisor_runs(where):
         # 0 before we saw the lock: it found nothing to do, or another one was quicker
         if child.poll() == 0:

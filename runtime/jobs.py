@@ -7,13 +7,15 @@ for as long as the run lives, so every claim of a run gets the same bytes.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..worker.jobdir import write_private
-from ..worker.protocol import AGENT_GIVE_UP_S, BUNDLE_DIR, HEARTBEAT_TIMEOUT_S, PROTOCOL
+from ..worker.protocol import BUNDLE_DIR, PROTOCOL
 from . import places
+from .bounds import bounds
 from .store import Run
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ def job_message(run: Run, config: Config, bundle: Bundle, *, python: str) -> dic
     """The message of one run. ``python`` is the worker's interpreter on the far side."""
     backend = config.backends[run.backend]
     training = config.training
-    timeout = backend.keys.get("heartbeat_timeout_s") or HEARTBEAT_TIMEOUT_S
+    timeout = backend.keys.get("heartbeat_timeout_s") or bounds().heartbeat_timeout_s
     on_disconnect = backend.keys.get("on_disconnect") or "stop"
     return {
         "protocol": PROTOCOL,
@@ -37,16 +39,21 @@ def job_message(run: Run, config: Config, bundle: Bundle, *, python: str) -> dic
         "trainer": run.trainer,
         "spec": _spec(run, config, on_disconnect),
         "bundle": {"size": bundle.size, "sha256": bundle.sha256, "etag": f'"{bundle.sha256[:32]}"'},
-        "env": {},
+        "env": _local_env() if backend.type == "local" else {},
         "python": python,
         "grace_seconds": training["grace_seconds"],
         "heartbeat_s": _HEARTBEAT_S[backend.type],
-        "give_up_s": max(timeout, AGENT_GIVE_UP_S) if backend.type == "agent" else timeout,
+        "give_up_s": max(timeout, bounds().agent_give_up_s) if backend.type == "agent" else timeout,
         "max_wall_seconds": training["max_wall_seconds"],
         "on_disconnect": on_disconnect,
         "poll_interval_s": backend.keys.get("poll_interval_s"),
         "scheduler": None,
     }
+
+
+def _local_env() -> dict[str, str]:
+    """On this machine the worker sees the same modules as the server; elsewhere PYTHONPATH means nothing."""
+    return {"PYTHONPATH": os.environ["PYTHONPATH"]} if os.environ.get("PYTHONPATH") else {}
 
 
 def _spec(run: Run, config: Config, on_disconnect: str) -> dict[str, Any]:

@@ -87,4 +87,4 @@ def prune(store: Store, where: Places, retain: int, keep: str) -> None:
 def _published(where: Places) -> set[str]:
     from ..project.writeback import published_runs
 
-    return set(published_runs(where.prelabels))
+    return published_runs(where.prelabels)

@@ -23,17 +23,13 @@ from ..worker.jobdir import write_private
 from ..worker.protocol import CANCELLED, QUEUED
 from . import launchers, life, runlog, tokens
 from .agent_routes import make_app
+from .bounds import bounds
 from .drive import Drive, Switchboard
 from .intake import Intake
 from .listener import Listener, remove_socket
 from .places import Places
 from .store import Release, Run, Store
 
-_TICK_S = 0.1
-#: Between two tries to let go of something: grows from the first to the second, in seconds.
-_RELEASE_BACKOFF_S = (0.2, 60.0)
-#: A front door that looks whether a supervisor runs holds the lock for a moment.
-_LOCK_PATIENCE_S = 2.0
 _SOCKET = re.compile(r"/tmp/p-[0-9a-f]{8}/s\Z")  # noqa: S108 as the listener makes it
 
 
@@ -55,7 +51,7 @@ class Supervisor:
             about = {"pid": os.getpid(), "socket": socket}
             write_private(str(self._places.root / "supervisor.json"), json.dumps(about) + "\n")
             while not self._stop.is_set() and self._tick(socket):
-                self._switchboard.wait(_TICK_S)
+                self._switchboard.wait(bounds().tick_s)
         finally:
             # Agents keep their workers meanwhile and go on with the next supervisor.
             self._listener.stop()
@@ -110,8 +106,8 @@ class Supervisor:
             lines = launchers.release(release.kind, self._places, release.run_id, release.target)
         except (OSError, launchers.LaunchError) as error:
             self._store.release_failed(release.run_id, str(error))
-            low, high = _RELEASE_BACKOFF_S
-            self._release_after[release.run_id] = now + min(low * 2 ** min(release.tries, 20), high)
+            wait = bounds().release_first_s * 2 ** min(release.tries, 20)
+            self._release_after[release.run_id] = now + min(wait, bounds().release_most_s)
             return
         runlog.log(self._places.run_dir(release.run_id), *lines)
         self._store.released(release.run_id)
@@ -127,7 +123,7 @@ class Supervisor:
 
 def _lock(where: Places) -> int | None:
     descriptor = os.open(where.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    give_up = time.monotonic() + _LOCK_PATIENCE_S
+    give_up = time.monotonic() + bounds().lock_patience_s
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

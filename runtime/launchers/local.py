@@ -21,13 +21,9 @@ from typing import Any
 from ...worker.jobdir import Identity, JobDir
 from ...worker.protocol import AGENT_LOCK, ARTIFACTS_DIR, STDERR_FILE, TAIL_BYTES, WORKER_FILE
 from .. import places
+from ..bounds import bounds
 from ..places import Places
 from . import LaunchError
-
-#: A Python start and a lock: seconds on a busy machine, never minutes.
-_START_BOUND_S = 60.0
-#: After SIGKILL a process is gone at once, unless it hangs in the kernel.
-_KILL_BOUND_S = 5.0
 
 
 class LocalLauncher:
@@ -107,7 +103,7 @@ def release_local(where: Places, run_id: str, target: Mapping[str, Any]) -> list
     alive = [process for process in found if process is not None and process.group()]
     for process in alive:
         process.signal_group(signal.SIGKILL)
-    give_up = time.monotonic() + _KILL_BOUND_S
+    give_up = time.monotonic() + bounds().kill_s
     while any(process.group() for process in alive):
         if time.monotonic() > give_up:
             raise LaunchError(f"processes of this run do not die: groups {[p.pgid for p in alive if p.group()]}")
@@ -145,7 +141,7 @@ def _stderr_tail(job_dir: Path) -> list[str]:
 def _first_line(child: subprocess.Popen[bytes]) -> str:
     """The agent's first line, or "" when it ended or said nothing in time."""
     assert child.stdout is not None
-    line, give_up = b"", time.monotonic() + _START_BOUND_S
+    line, give_up = b"", time.monotonic() + bounds().agent_start_s
     with child.stdout:
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([child.stdout], [], [], max(0.0, give_up - time.monotonic()))

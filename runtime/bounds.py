@@ -1,0 +1,52 @@
+"""Every wait of the supervisor, in seconds, in one place, so that tests can have shorter ones.
+
+``POTATO_TRAINING_BOUNDS`` (a JSON object, e.g. ``{"heartbeat_timeout_s": 3}``) replaces single values; it
+is meant for tests and for an odd machine, not for ordinary settings, which are keys of config.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, fields
+from functools import cache
+
+from ..worker.protocol import AGENT_GIVE_UP_S, HEARTBEAT_TIMEOUT_S
+
+
+@dataclass(frozen=True)
+class Bounds:
+    #: Between two looks at the ledger when nothing woke us.
+    tick_s: float = 0.1
+    #: A gap between two looks longer than this means that we were stopped or asleep ourselves: the
+    #: agents then get their whole heartbeat_timeout_s again.
+    slept_s: float = 5.0
+    #: Silence of an agent on the local backend, which has no key for it.
+    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S
+    #: How long at least an agent-backend agent without a server keeps its run.
+    agent_give_up_s: float = AGENT_GIVE_UP_S
+    #: What an agent may take beyond max_wall_seconds and the grace before the run is ended from here.
+    wall_slack_s: float = 10.0
+    #: Starting a local agent: a Python start and a lock, seconds on a busy machine.
+    agent_start_s: float = 60.0
+    #: After SIGKILL a process is gone at once, unless it hangs in the kernel.
+    kill_s: float = 5.0
+    #: Between two tries to let go of something: grows from the first to the second.
+    release_first_s: float = 0.2
+    release_most_s: float = 60.0
+    #: A supervisor that has not taken its lock after this long will not; its log says why.
+    supervisor_start_s: float = 20.0
+    #: A front door that looks whether a supervisor runs holds the lock for a moment.
+    lock_patience_s: float = 2.0
+
+
+@cache
+def bounds() -> Bounds:
+    """The bounds of this process. A value that is no number, or a name that is none, is passed over."""
+    try:
+        given = json.loads(os.environ.get("POTATO_TRAINING_BOUNDS", "{}"))
+    except ValueError:
+        given = {}
+    known = {field.name for field in fields(Bounds)}
+    numbers = given.items() if isinstance(given, dict) else ()
+    return Bounds(**{name: float(v) for name, v in numbers if name in known and isinstance(v, (int, float))})
