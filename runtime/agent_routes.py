@@ -179,7 +179,8 @@ def _blocks(file: Any, start: int, stop: int) -> Iterator[bytes]:
         while start < stop:
             block = file.read(min(_BLOCK, stop - start))
             if not block:
-                return  # shorter than it was: the connection ends early, and the agent sees that
+                # only an error ends the connection, and so tells the agent that this was not all
+                raise RuntimeError("a bundle is shorter than it was")
             start += len(block)
             yield block
 

@@ -1,0 +1,160 @@
+"""A real agent in a process of its own, a real worker process, the real routes behind a real socket.
+
+Only the intake keeps its records in memory, and the worker does what the test's plan says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import secrets
+import signal
+import stat
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from potato_training.runtime.agent_routes import make_app
+from potato_training.runtime.listener import Listener
+from potato_training.worker.jobdir import Identity, JobDir
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "agent"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, FIXTURES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+memory_intake = load("memory_intake")
+
+
+def tar_of(files):
+    """(archive, digest of the tar) of {name: bytes}."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return gzip.compress(plain.getvalue(), mtime=0), hashlib.sha256(plain.getvalue()).hexdigest()
+
+
+class Bench:
+    """What a test has in hand: ``job`` and ``intake`` on one side, ``jobdir`` and agents on the other."""
+
+    def __init__(self, folder, wait_until):
+        self.folder = folder
+        self.wait_until = wait_until
+        self.intake = memory_intake.MemoryIntake()
+        self.token = secrets.token_urlsafe(32)
+        self.listener = Listener(make_app(self.intake))
+        self.listener.start()
+        self.jobdir = JobDir(folder / "job")
+        self.agents = []
+        self.job = None
+
+    def add_job(self, plan, *, files=None, env=None, **fields):
+        """The job that the stub worker does by ``plan``; ``fields`` go into the job message."""
+        archive, digest = tar_of(files or {"manifest.json": b"{}\n", "train.jsonl": b""})
+        bundle = self.folder / "bundle.tar.gz"
+        bundle.write_bytes(archive)
+        message = {
+            "protocol": 1, "run_id": "run-1", "attempt": 1, "trainer": "stub", "spec": {"v": 1, "run_id": "run-1"},
+            "bundle": {"size": len(archive), "sha256": digest, "etag": digest[:16]},
+            "env": {"STUB_PLAN": json.dumps(plan), **(env or {})}, "python": str(self.stub()),
+            "grace_seconds": 10, "heartbeat_s": 0.2, "give_up_s": 30, "max_wall_seconds": None,
+            "on_disconnect": "stop", "from_the_future": {"ignored": True}, **fields,
+        }
+        self.job = self.intake.add(message, bundle, token=self.token)
+        return self.job
+
+    def stub(self):
+        script = self.folder / "stub-worker"
+        text = (FIXTURES / "stub_worker.py").read_text("utf-8")
+        script.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
+        script.chmod(0o700)
+        return script
+
+    def start_agent(self, *, socket=None, token=None, umask=0o022, env=None):
+        """An agent process on the job directory; its hello is written and its stdin stays open."""
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "potato_training.worker.agent", "--job-dir", self.jobdir.root],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, umask=umask,
+            env={**os.environ, **(env or {})}, start_new_session=True,
+        )
+        self.agents.append(agent)
+        hello = {"socket": str(socket or self.listener.socket), "token": token or self.token}
+        agent.stdin.write(json.dumps(hello).encode() + b"\n")
+        agent.stdin.flush()
+        agent.greeting = agent.stdout.readline().decode().strip()
+        return agent
+
+    def run(self, plan, **fields):
+        """A whole job with one agent; (job, agent) after the agent's end."""
+        job = self.add_job(plan, **fields)
+        agent = self.start_agent()
+        assert agent.wait(60) == 0, agent.stderr.read().decode()
+        return job, agent
+
+    def new_listener(self):
+        """The server's door at another place, as after a new login."""
+        self.listener = Listener(make_app(self.intake))
+        self.listener.start()
+        return self.listener
+
+    def wait_for_worker_event(self, **fields):
+        def seen():
+            return next((e for e in self.job.worker_events if fields.items() <= e.items()), None)
+
+        return self.wait_until(seen, f"an event with {fields}")
+
+    def wait_for_result(self):
+        return self.wait_until(lambda: self.job.result, "the result")
+
+    @property
+    def worker(self):
+        return Identity.from_json(self.jobdir.read_json("worker.json"))
+
+    def said(self, part):
+        """True when the agent's stream has a message with this part."""
+        return any(part in str(e.get("msg") or e.get("message") or "") for e in self.job.agent_events)
+
+    def close(self):
+        for agent in self.agents:
+            if agent.poll() is None:
+                agent.kill()
+            agent.communicate()
+        if self.worker is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.worker.pgid, signal.SIGKILL)
+        self.listener.stop()
+
+
+@pytest.fixture
+def bench(tmp_path, wait_until):
+    bench = Bench(tmp_path, wait_until)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(scope="session")
+def modes():
+    """``modes(folder)``: {path: mode} of everything below, symbolic links not followed."""
+
+    def look(folder):
+        found = {}
+        for path in [Path(folder), *Path(folder).rglob("*")]:
+            found[str(path)] = stat.S_IMODE(path.lstat().st_mode)
+        return found
+
+    return look
