@@ -122,19 +122,14 @@ def _import(error, text, trainer, install_hint, directory):
 
 
 def _memory(error, text, trainer, install_hint, directory):
-    if isinstance(error, MemoryError):
-        return OutOfMemory("host out of memory: the worker could not get more", "train on fewer or shorter items, or "
-                           "give the run more memory (mem on slurm, max_ram_mb on local)")
-    whole = str(error)
-    if re.search(r"DataLoader worker .*killed", whole):
+    if re.search(r"DataLoader worker .*killed", str(error)):
         return OutOfMemory("host out of memory: a helper process was killed", "give the run more memory")
     if is_gpu_out_of_memory(error):
         return OutOfMemory("GPU out of memory: lower batch_size or max_length",
                            "or choose a GPU with more free memory", code="gpu_out_of_memory")
-    if isinstance(error, RuntimeError) and re.search(
-            r"DefaultCPUAllocator: (?:can't|not enough memory|can not)|Unable to allocate .* for an array", whole):
-        return OutOfMemory("host out of memory: the worker could not get more", "lower batch_size or max_length, or "
-                           "give the run more memory")
+    if is_host_out_of_memory(error):
+        return OutOfMemory("host out of memory: the worker could not get more", "train on fewer or shorter items, lower "
+                           "batch_size or max_length, or give the run more memory")
     return None
 
 
@@ -144,3 +139,11 @@ def is_gpu_out_of_memory(error):
         return True
     return isinstance(error, RuntimeError) and bool(re.search(
         r"(?:CUDA|HIP|MPS|cuda|CUBLAS)[^\n]*(?:out of memory|ALLOC_FAILED)", str(error)))
+
+
+def is_host_out_of_memory(error):
+    """Whether an exception says that the host's memory is at its end: Python's, numpy's or torch's."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and bool(re.search(
+        r"DefaultCPUAllocator: (?:can't|not enough memory|can not)", str(error)))

@@ -8,10 +8,11 @@ from .base import Trainer, TrainerInfo
 #: name -> "module:class", modules of this package. A new trainer is one file and one line here.
 _BUILT_IN = {
     "sklearn-text": "sklearn_text:SklearnText",
+    "hf-text-classification": "hf_text_classification:HFTextClassification",
 }
 BUILTIN_NAMES = tuple(_BUILT_IN)
 #: Names that the product knows and this version does not bring yet.
-PLANNED = ("hf-text-classification", "llm-lora", "decision-calibrate")
+PLANNED = ("llm-lora", "decision-calibrate")
 ENTRY_POINTS = "potato_training.trainers"
 
 

@@ -1,0 +1,186 @@
+"""Finding, loading and saving a transformers classification model and its tokenizer. Safetensors only."""
+
+import json
+import os
+import re
+
+from ..failures import TrainerError
+
+#: The files of a model repository that are needed; weights in pickles are never fetched.
+WANTED = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
+          "model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
+ADAPTER_DIR = "adapter"
+MOST_MERGED_BYTES = 1 << 30         # a LoRA model up to this size is also saved whole
+
+
+def find(name):
+    """The local directory of a model: the one named, or the hub's snapshot of that name in the cache.
+
+    TrainerError naming the file that was wanted and how to bring it when it is not there and the
+    network is not either. Whatever is loaded afterwards is loaded from that directory alone.
+    """
+    if os.path.isdir(name):
+        return _whole(os.path.abspath(name), name)
+    if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
+        raise TrainerError("model: there is no directory %s on this machine" % name,
+                           "give a directory of the training machine, or a name on huggingface.co")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from huggingface_hub import constants, snapshot_download
+
+    try:
+        directory = snapshot_download(name, allow_patterns=list(WANTED))
+    except Exception as error:
+        raise _explain_hub(error, name, constants.HF_HUB_CACHE, bool(constants.HF_HUB_OFFLINE)) from error
+    return _whole(directory, name)
+
+
+def _explain_hub(error, name, cache, offline):
+    kind = type(error).__name__
+    bring = ("fetch it where there is a network (hf download %s) and copy that cache here, with HF_HOME naming the place; "
+             "or give a local directory as model" % name)
+    if kind in ("HFValidationError", "RepositoryNotFoundError"):
+        return TrainerError("model '%s' is neither a directory here nor a model on huggingface.co that can be read" % name,
+                            "mind the spelling; a private or gated model needs HF_TOKEN (env_file keeps it secret)")
+    if kind == "GatedRepoError":
+        return TrainerError("model '%s' is gated: huggingface.co wants its terms accepted first" % name,
+                            "accept them there, and set HF_TOKEN (env_file keeps it secret)")
+    why = "HF_HUB_OFFLINE is set" if offline else "huggingface.co cannot be reached from here"
+    return TrainerError("model '%s': config.json is not in %s and %s" % (name, cache, why), bring, code="model_not_here")
+
+
+def _whole(directory, name):
+    """The directory, if it holds a configuration and safetensors weights."""
+    have = os.listdir(directory)
+    if "adapter_config.json" in have and "config.json" not in have:
+        raise TrainerError("model '%s' is an adapter; give the model that it belongs to" % name)
+    if "config.json" not in have:
+        raise TrainerError("model '%s': config.json is not in %s" % (name, directory),
+                           "the directory must hold a whole transformers model", code="model_not_here")
+    index = os.path.join(directory, "model.safetensors.index.json")
+    if os.path.exists(index):
+        with open(index, encoding="utf-8") as f:
+            wanted = sorted(set(json.load(f).get("weight_map", {}).values()))
+    else:
+        wanted = ["model.safetensors"]
+    for file in wanted:
+        if file not in have:
+            pickled = [n for n in have if n.endswith((".bin", ".pt", ".h5", ".ckpt"))]
+            hint = ("only %s is there; weights in pickles are not loaded: save the model again as safetensors" % pickled[0]
+                    if pickled else "bring the missing file, for example with hf download %s" % name)
+            raise TrainerError("model '%s': %s is not in %s" % (name, file, directory), hint, code="model_not_here")
+    return directory
+
+
+def load_tokenizer(directory):
+    """The tokenizer, with a token to pad by (decoders have none: the end of text is taken, on the right)."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise TrainerError("the tokenizer in %s cannot be loaded: %s" % (directory, str(error).splitlines()[0])) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.padding_side = "right"
+        if tokenizer.eos_token is not None:
+            tokenizer.pad_token = tokenizer.eos_token
+        else:
+            tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    return tokenizer
+
+
+def load_model(directory, tokenizer, labels, kind):
+    """The model with a head for the labels, in float32. -> (model, names of the weights that are new)."""
+    from transformers import AutoModelForSequenceClassification
+
+    try:
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            directory, local_files_only=True, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True,
+            num_labels=len(labels), id2label=dict(enumerate(labels)), label2id={label: n for n, label in enumerate(labels)},
+            problem_type="multi_label_classification" if kind == "multilabel" else "single_label_classification")
+    except ValueError as error:
+        if "Unrecognized configuration class" not in str(error) and "does not recognize" not in str(error):
+            raise
+        raise TrainerError("the model in %s has no classification form in transformers: %s"
+                           % (directory, str(error).splitlines()[0][:300])) from error
+    model.float()                       # a checkpoint in half precision trains badly with AdamW
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        model.resize_token_embeddings(len(tokenizer))
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+    new = set(info.get("missing_keys", ())) | {entry[0] for entry in info.get("mismatched_keys", ())}
+    return model, sorted(new)
+
+
+def longest_input(model, tokenizer, wanted):
+    """The wanted number of tokens, or what the model can take if that is less."""
+    limits = [wanted]
+    if tokenizer.model_max_length and tokenizer.model_max_length < 1_000_000:
+        limits.append(tokenizer.model_max_length)
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        # Positions of the RoBERTa family start after the padding index.
+        family = re.search(r"roberta|camembert|mpnet|longformer|xmod", getattr(model.config, "model_type", "") or "")
+        limits.append(positions - (2 if family else 0))
+    return min(limits)
+
+
+def add_lora(model, lora, new_weights):
+    """The model with LoRA layers; everything that is new to the base model is trained and saved whole with them.
+
+    peft by itself saves modules called ``classifier`` and ``score``: DistilBERT's pre_classifier, or a
+    pooler that the checkpoint had no weights for, would be random again in every process that loads
+    the adapter.
+    """
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    head = {name.rsplit(".", 1)[0] for name in new_weights}
+    prefix = model.base_model_prefix
+    head |= {name for name, child in model.named_children() if name != prefix and any(True for _ in child.parameters())}
+    # Only the outermost: a module that is saved whole takes what is inside along.
+    head = {name for name in head if not any(name.startswith(other + ".") for other in head)}
+    settings = {"task_type": TaskType.SEQ_CLS, "r": lora["r"], "lora_alpha": lora["alpha"], "lora_dropout": lora["dropout"],
+                "modules_to_save": sorted(head)}
+    try:
+        return get_peft_model(model, LoraConfig(target_modules=lora.get("target_modules") or None, **settings))
+    except ValueError as error:
+        if lora.get("target_modules"):
+            raise TrainerError("lora.target_modules: %s" % str(error).splitlines()[0]) from error
+        # peft has no list for this architecture.
+        return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))
+
+
+def save(model, tokenizer, directory):
+    """Writes model and tokenizer so that transformers alone loads them. -> the model as it is used from now on.
+
+    A LoRA model is saved as its adapter below ``adapter/`` (with the trained head) and, while that
+    is no more than 1 GiB, merged into one plain model as well.
+    """
+    tokenizer.save_pretrained(directory)
+    if not hasattr(model, "peft_config"):
+        model.save_pretrained(directory)
+        return model
+    model.save_pretrained(os.path.join(directory, ADAPTER_DIR))
+    if sum(p.numel() * p.element_size() for p in model.parameters()) > MOST_MERGED_BYTES:
+        model.config.save_pretrained(directory)
+        return model
+    model = model.merge_and_unload()
+    model.save_pretrained(directory)
+    return model
+
+
+def load_saved(directory, base=None):
+    """A model that ``save`` wrote. -> (model, tokenizer)."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    tokenizer = load_tokenizer(directory)
+    adapter = os.path.join(directory, ADAPTER_DIR)
+    if os.path.exists(os.path.join(directory, "model.safetensors")) or not os.path.isdir(adapter):
+        model = AutoModelForSequenceClassification.from_pretrained(directory, local_files_only=True, use_safetensors=True)
+        return model.float(), tokenizer
+    from peft import PeftModel
+
+    config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    model = AutoModelForSequenceClassification.from_pretrained(find(base), config=config, local_files_only=True,
+                                                               use_safetensors=True, ignore_mismatched_sizes=True)
+    return PeftModel.from_pretrained(model.float(), adapter), tokenizer

@@ -1,0 +1,211 @@
+"""hf-text-classification: fine-tunes a transformers model to classify texts, whole or with LoRA adapters.
+
+The loop is our own (hf_loop.py): batches of similar length, texts tokenised once, mixed precision
+where the device has it, the best epoch by macro-F1 on the val items. The saved directory is an
+ordinary model that ``transformers.pipeline("text-classification", directory)`` loads.
+"""
+
+import json
+import math
+import os
+
+from ..metrics import ENOUGH, macro_f1
+from .base import Task, Trainer, TrainerInfo
+
+HEAD_FILE = "head.json"
+AUTO_STEPS = 400                # epochs "auto": as many as make this many steps, within AUTO_EPOCHS
+AUTO_EPOCHS = (3, 20)
+
+_NUMBER, _WHOLE = {"type": "number"}, {"type": "integer"}
+PARAMS = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "model": {"type": "string", "minLength": 1, "default": "sentence-transformers/all-MiniLM-L6-v2",
+                  "description": "a name on huggingface.co, or a directory on the training machine; safetensors only"},
+        "epochs": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000, "default": None,
+                   "description": "passes over the train items; not given: 3 to 20, more for few items"},
+        "learning_rate": dict(_NUMBER, exclusiveMinimum=0, default=5e-5, description="at its peak, after the warm-up"),
+        "batch_size": dict(_WHOLE, minimum=1, maximum=4096, default=16, description="items of one forward pass"),
+        "max_length": dict(_WHOLE, minimum=8, maximum=100_000, default=256, description="tokens of a text that are read"),
+        "warmup_ratio": dict(_NUMBER, minimum=0, maximum=1, default=0.1,
+                             description="share of the steps in which the learning rate grows"),
+        "weight_decay": dict(_NUMBER, minimum=0, default=0.01, description="pull of the weights towards zero"),
+        "lora": {"type": ["object", "null"], "default": None, "additionalProperties": False,
+                 "description": "train small adapters instead of the whole model (needs peft); {} for the defaults",
+                 "properties": {
+                     "r": dict(_WHOLE, minimum=1, default=16, description="rank of the adapters"),
+                     "alpha": dict(_NUMBER, exclusiveMinimum=0, default=32, description="scale of the adapters"),
+                     "dropout": dict(_NUMBER, minimum=0, maximum=0.9, default=0.05, description="dropout in the adapters"),
+                     "target_modules": {"type": ["array", "null"], "items": {"type": "string"}, "default": None,
+                                        "description": "names of the layers that get one; not given: peft's choice"},
+                 }},
+        "early_stopping": dict(_WHOLE, minimum=0, default=3, description="epochs without a better one before it ends; 0 for never"),
+        "precision": {"type": "string", "enum": ["auto", "fp32", "fp16", "bf16"], "default": "auto",
+                      "description": "auto trains in what the device is quick in and predicts in fp32"},
+        "class_weights": {"type": "boolean", "default": False,
+                          "description": "weigh labels by the inverse of how often they occur"},
+        "gradient_accumulation": dict(_WHOLE, minimum=1, default=1, description="batches of one step"),
+    },
+}
+
+
+class HFTextClassification(Trainer):
+    info = TrainerInfo(
+        name="hf-text-classification",
+        title="Fine-tuned transformer",
+        description="Any AutoModelForSequenceClassification, whole or with LoRA. Better than sklearn-text from some "
+                    "hundred labels on; wants a GPU for more than a small model.",
+        kinds=("nominal", "ordinal", "multilabel"),
+        packages=("torch", "transformers", "safetensors", "peft"),
+        install_hint='pip install "potato-training[train-text]"',
+        params_schema=PARAMS,
+        uses_gpu=True,
+    )
+
+    @classmethod
+    def needed(cls, params):
+        return tuple(p for p in cls.info.packages if p != "peft" or params.get("lora") is not None)
+
+    def fit(self, train, val):
+        """Fine-tunes on the train items; the val items choose the best epoch when there are at least five."""
+        from . import hf_model
+        from .hf_batches import Collator, encode
+        from .hf_loop import Loop, Precision
+
+        task, params, run = self.task, self.task.params, self.run
+        self._quiet()
+        run.step("loading %s" % params["model"])
+        directory = hf_model.find(params["model"])
+        run.check()
+        self._seed()
+        self.tokenizer = hf_model.load_tokenizer(directory)
+        model, new = hf_model.load_model(directory, self.tokenizer, task.labels, task.kind)
+        run.check()
+        self.max_length = hf_model.longest_input(model, self.tokenizer, params["max_length"])
+        if self.max_length < params["max_length"]:
+            run.log("max_length is %d: the model takes no more" % self.max_length)
+        if params["lora"] is not None:
+            model = hf_model.add_lora(model, params["lora"], new)
+            trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+            run.log("LoRA: %d of %d weights are trained" % (trained, sum(p.numel() for p in model.parameters())))
+        self.model = model.to(run.device)
+        run.step("reading the texts")
+        encoded = encode(self.tokenizer, [e.text for e in train], self.max_length, run.check)
+        held = val if len(val) >= ENOUGH else []
+        if not held:
+            run.log("fewer than %d val items have a label: the last epoch is kept, without early stopping" % ENOUGH)
+        self._val = encode(self.tokenizer, [e.text for e in held], self.max_length, run.check), [e.target for e in held]
+        self._collate = Collator(self.tokenizer, run.device, 8 if run.device.startswith("cuda") else 1)
+        training = Precision(params["precision"], run.device, run.warn)
+        self.precision = Precision("fp32" if params["precision"] == "auto" else training.name, run.device)
+        epochs = params["epochs"] or self._auto_epochs(len(train))
+        run.log("training for %d epochs in %s on %s" % (epochs, training.name, run.device))
+        run.step("training")
+        loop = Loop(self.model, run, params, task.kind, task.seed, self._collate, training,
+                    self._class_weights([e.target for e in train]), self._judge)
+        loop.train(encoded, self._tensor([e.target for e in train]), epochs)
+
+    def _quiet(self):
+        """Nothing on the network but what ``find`` does, and no tqdm bars in stderr.log."""
+        os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")    # a thread that asks the hub for another format
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        if os.path.isdir(self.task.params.get("model", "")):
+            os.environ["HF_HUB_OFFLINE"] = "1"
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+    def _seed(self):
+        import torch
+
+        torch.manual_seed(self.task.seed)
+        if self.run.device.startswith("cuda"):
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")     # same seed, same model
+            torch.use_deterministic_algorithms(True, warn_only=True)
+
+    def _auto_epochs(self, n):
+        steps = max(1, math.ceil(n / (self.task.params["batch_size"] * self.task.params["gradient_accumulation"])))
+        return min(AUTO_EPOCHS[1], max(AUTO_EPOCHS[0], math.ceil(AUTO_STEPS / steps)))
+
+    def _tensor(self, targets):
+        """Targets as the loss wants them: indices, or rows of 0 and 1."""
+        import torch
+
+        if self.task.kind != "multilabel":
+            return torch.tensor(targets, dtype=torch.long, device=self.run.device)
+        rows = torch.zeros(len(targets), len(self.task.labels))
+        for n, target in enumerate(targets):
+            rows[n, list(target)] = 1.0
+        return rows.to(self.run.device)
+
+    def _class_weights(self, targets):
+        """Weights by inverse frequency (a label that never occurs: 1), or None."""
+        import torch
+
+        if not self.task.params["class_weights"]:
+            return None
+        counts = [0] * len(self.task.labels)
+        for target in targets:
+            for k in target if self.task.kind == "multilabel" else (target,):
+                counts[k] += 1
+        if self.task.kind == "multilabel":
+            weights = [min(100.0, (len(targets) - c) / c) if c else 1.0 for c in counts]
+        else:
+            seen = sum(1 for c in counts if c)
+            weights = [len(targets) / (seen * c) if c else 1.0 for c in counts]
+        return torch.tensor([max(w, 1e-3) for w in weights], device=self.run.device)
+
+    def _judge(self):
+        """(macro-F1, loss) on the val items, or None without any."""
+        from .hf_loop import losses, predict_logits
+
+        encoded, targets = self._val
+        if not targets:
+            return None
+        logits = predict_logits(self.model, encoded, self._collate, self.precision, self.run)
+        loss = losses(self.task.kind, logits, self._tensor(targets).cpu(), None).mean()
+        return macro_f1(self.task.kind, self.task.labels, targets, self._probabilities(logits)), float(loss)
+
+    def _probabilities(self, logits):
+        return (logits.sigmoid() if self.task.kind == "multilabel" else logits.softmax(dim=1)).tolist()
+
+    def predict(self, texts):
+        """Probabilities in label order, a list per text."""
+        from .hf_batches import encode
+        from .hf_loop import predict_logits
+
+        encoded = encode(self.tokenizer, texts, self.max_length, self.run.check)
+        return self._probabilities(predict_logits(self.model, encoded, self._collate, self.precision, self.run))
+
+    def save(self, directory):
+        """The model as transformers writes it, and head.json with what else predicting needs."""
+        from . import hf_model
+
+        if hasattr(self.model, "peft_config"):
+            self.run.log("the LoRA adapter with the trained head is in %s/" % hf_model.ADAPTER_DIR)
+        self.model = hf_model.save(self.model, self.tokenizer, directory)
+        if hasattr(self.model, "peft_config"):
+            self.run.warn("the base model is too large to be saved merged: the adapter needs %s to be loaded"
+                          % self.task.params["model"])
+        head = {"schema": self.task.name, "kind": self.task.kind, "labels": list(self.task.labels), "max_length": self.max_length,
+                "precision": self.precision.name, "base": self.task.params["model"]}
+        with open(os.path.join(directory, HEAD_FILE), "w", encoding="utf-8") as f:
+            json.dump(head, f, ensure_ascii=False, indent=1)
+
+    @classmethod
+    def load(cls, directory, run=None):
+        """The trainer whose files are in the directory, ready to predict."""
+        from . import hf_model
+        from .hf_batches import Collator
+        from .hf_loop import Precision
+
+        with open(os.path.join(directory, HEAD_FILE), encoding="utf-8") as f:
+            head = json.load(f)
+        trainer = cls(Task(head["schema"], head["kind"], tuple(head["labels"]), {"model": directory}), run)
+        trainer._quiet()
+        model, trainer.tokenizer = hf_model.load_saved(directory, head["base"])
+        device = trainer.run.device
+        trainer.model = model.to(device)
+        trainer.max_length = head["max_length"]
+        trainer.precision = Precision(head["precision"], device)
+        trainer._collate = Collator(trainer.tokenizer, device, 8 if device.startswith("cuda") else 1)
+        return trainer
