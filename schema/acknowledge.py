@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .findings import NOTE, WARNING, Finding
+from .findings import ERROR, NOTE, WARNING, Finding
 from .nodes import SCALAR, Node
 
 MIN_LENGTH = 12
@@ -29,7 +29,7 @@ def apply(root: Node, findings: list[Finding], potato_checked: bool) -> tuple[li
     ``potato_checked`` says whether Potato's own findings are among ``findings``.
     """
     listed = (root.get("validation") or Node(SCALAR, "")).get("acknowledge")
-    entries = [e for e in (listed.elements() if listed else ()) if e.kind == SCALAR and not e.is_null]
+    entries = [(i, e) for i, e in enumerate(listed.elements() if listed else ()) if e.kind == SCALAR and not e.is_null]
     if not entries:
         return findings, []
     names = _backend_names(root)
@@ -37,31 +37,39 @@ def apply(root: Node, findings: list[Finding], potato_checked: bool) -> tuple[li
     left: list[Finding] = []
     acknowledged: list[Finding] = []
     for finding in findings:
-        hits = [i for i, e in enumerate(entries) if finding.level == WARNING and len(e.value) >= MIN_LENGTH
+        hits = [i for i, e in entries if finding.level == WARNING and len(e.value) >= MIN_LENGTH
                 and _matches(e.value, finding, names)]
         used.update(hits)
         (acknowledged if hits else left).append(finding)
-    for i, entry in enumerate(entries):
+    for i, entry in entries:
         if i not in used:
-            left.append(_unused(i, entry, potato_checked))
+            left.append(_unused(i, entry, findings, potato_checked))
     return left, acknowledged
 
 
-def _unused(i: int, entry: Node, potato_checked: bool) -> Finding:
+def _unused(i: int, entry: Node, findings: list[Finding], potato_checked: bool) -> Finding:
     path = f"validation.acknowledge[{i}]"
     text = entry.value
     if len(text) < MIN_LENGTH:
         return Finding(WARNING, path, entry.line, entry.column, f"this entry has {len(text)} characters; at least "
                        f"{MIN_LENGTH} are needed, or it would hide too much", "copy more of the warning's text")
+    named = next((f for f in findings if f.level != WARNING and text in f"{f.path}: {f.message}"), None)
+    if named:
+        return Finding(WARNING, path, entry.line, entry.column,
+                       f"this entry names {'an error' if named.level == ERROR else 'a note'}",
+                       "remove it: only warnings can be acknowledged")
     if not potato_checked and not could_be_ours(text):
         return Finding(NOTE, path, entry.line, entry.column,
                        "this can only mean one of Potato's own findings, which were not looked for here")
     return Finding(WARNING, path, entry.line, entry.column, "this entry matches no warning",
-                   "remove it, or copy the warning's text as it stands; errors and notes cannot be acknowledged")
+                   "remove it, or copy the warning's text as it stands; upper and lower case count")
 
 
 def could_be_ours(text: str) -> bool:
-    return "model_training" in text or _PLACE in text or any(text in p or p.strip() in text for p in PIECES)
+    text = text.lower()
+    if "model_training" in text or _PLACE in text:
+        return True
+    return any(text in piece.lower() or piece.strip().lower() in text for piece in PIECES)
 
 
 def _backend_names(root: Node) -> list[str]:

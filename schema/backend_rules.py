@@ -162,17 +162,17 @@ class _Entry:
                 self.say(key, f"{name} begins with ~, and values are literal: it does not become a home directory",
                          "write the absolute path", NOTE, value_node)
             if name.isupper() and any(word.endswith(_SECRET_WORDS) for word in name.split("_")):
-                self.say(key, f"{self.path}.{key} looks like a secret, which stands here for everyone who reads the "
+                self.say(key, f"{name} looks like a secret, which stands here for everyone who reads the "
                          "config", "put it into a file on the host that only you can read, and name that file with "
                          "env_file", WARNING, key_node)
             if name in ("PYTHONPATH", "PYTHONHOME"):
-                self.say(key, f"{self.path}.{key} has no effect: it is cleared before the interpreter starts",
+                self.say(key, f"{name} has no effect: it is cleared before the interpreter starts",
                          "install what the training needs into the environment of the interpreter", WARNING, key_node)
             elif kind == "slurm" and name == "CUDA_VISIBLE_DEVICES":
                 self.say(key, "the scheduler sets CUDA_VISIBLE_DEVICES inside a job; another value would take "
                          "someone else's GPU, or none", "remove it; ask for GPUs with gres", at=key_node)
             elif kind == "slurm" and name.startswith(_SCHEDULER_VARIABLES) and name != "SLURM_CONF":
-                self.say(key, f"{self.path}.{key} has no effect: such variables are removed before sbatch runs",
+                self.say(key, f"{name} has no effect: such variables are removed before sbatch runs",
                          "use the key for that flag, or sbatch_args", WARNING, key_node)
 
     def check_packages(self) -> None:
@@ -210,7 +210,7 @@ class _Entry:
             except NotThat:
                 pass
             else:
-                self.say("gpus", f'{self.path}.gpus is {text} without quotes: it pins GPU number {number}, whatever '
+                self.say("gpus", f'gpus is {text} without quotes: it pins GPU number {number}, whatever '
                          f'else runs there', f'write gpus: "{number}" if you mean that, or gpus: auto for one free GPU',
                          WARNING)
                 return [str(number)]
@@ -281,5 +281,5 @@ class _Entry:
             word = word.strip()
             if word and word.upper() not in _MAIL_TYPES:
                 near = nearest(word, _MAIL_TYPES)
-                self.say("mail_type", f"{self.path}.mail_type has {quoted(word)}, which Slurm would pass over",
+                self.say("mail_type", f"mail_type has {quoted(word)}, which Slurm would pass over",
                          f"did you mean {near}?" if near else "the words are " + ", ".join(_MAIL_TYPES), WARNING)

@@ -83,7 +83,9 @@ def check_root(report: Report, trainers) -> None:
     except TooManyErrors:
         walker.findings.append(Finding(NOTE, "", 1, 1, f"there are more than {MAX_ERRORS} errors; "
                                                      "the rest of the file was not looked at"))
-    report.findings += walker.findings
+    # A value that could not be read is wrong once.
+    unread = {(f.line, f.column) for f in report.findings}
+    report.findings += [f for f in walker.findings if (f.line, f.column) not in unread]
 
 
 def _check_paths(root: Node, walker: Walker) -> None:

@@ -196,7 +196,8 @@ class _Composer:
             value = self.node(self.next_event())
             size += key.size + value.size
             if key.kind != SCALAR:
-                self.say(key, "a key is a list or a mapping", "a key is one word or a text in quotes")
+                self.say(key, "a key is a list or a mapping", "a key is one word or a text in quotes" if
+                         key.kind == SEQUENCE else "a template such as {{ x }} is not filled in; write the value")
             elif key.plain and key.value == "<<":
                 if merge:
                     self.duplicate(key, merge[0])
@@ -250,24 +251,25 @@ class _Composer:
 
 
 def _path_of(root: Node, place: tuple[int, int]) -> str:
-    """The path of the first key or value that stands at ``place``; "" when there is none."""
+    """The path of the key that stands at ``place``, else of the value there; "" when there is none."""
     todo: list[tuple[str, Node]] = [("", root)]
     seen: set[int] = set()
+    found = ""
     while todo:
         path, node = todo.pop()
-        if (node.line, node.column) == place and path:
-            return path
+        if (node.line, node.column) == place:
+            found = path  # a mapping begins where its first key does: the key is meant
         if id(node) in seen:
             continue
         seen.add(id(node))
         if node.kind == SEQUENCE:
             todo.extend((f"{path}[{i}]", child) for i, child in enumerate(node.value))
         for key, key_node, value in node.items():
-            below = f"{path}.{key}" if path else key
+            below = f"{path}.{_short(key)}" if path else _short(key)
             if (key_node.line, key_node.column) == place:
                 return below
             todo.append((below, value))
-    return ""
+    return found
 
 
 def _place(event) -> tuple[int, int]:

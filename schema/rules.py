@@ -106,13 +106,16 @@ class Rules:
                 self.walker.say(at, path, f"{quoted(name)} is not an annotation scheme of this config",
                                 f"did you mean {near}?" if near else f"the schemes are {known}")
             elif scheme.annotation_type not in KINDS:
-                self.walker.say(at, path, f"{path} is {name}, a {scheme.annotation_type} scheme, which nothing can "
+                self.walker.say(at, path, f"{name} is a {scheme.annotation_type} scheme, which nothing can "
                                 f"train; {', '.join(KINDS)} schemes can be", "remove it", WARNING)
 
     def check_writeback(self) -> None:
         self.check_scheme_names("writeback", "schemas")
         node, writeback = self.find("writeback")
-        if isinstance(writeback, dict) and writeback.get("schemas") and not writeback.get("include_unlabeled"):
+        if not isinstance(writeback, dict):
+            return
+        schemas, unlabeled = writeback.get("schemas"), writeback.get("include_unlabeled")
+        if isinstance(schemas, list) and schemas and unlabeled in (None, False):
             self.walker.say(node, f"{TRAINING}.writeback", "there is nothing to publish while include_unlabeled is "
                             "false: only items that nobody has labelled get prelabels",
                             "write include_unlabeled: true", NOTE)

@@ -58,11 +58,11 @@ def _digits(text: str) -> str:
     if len(text) > _MAX_DIGITS:
         raise NotThat("has too many digits")
     body = text[1:] if text[:1] in ("+", "-") else text
-    if not body.isascii() or not (body[:1].isdigit() or body[:2].lstrip(".").isdigit()):
+    if not body.isascii() or not (body[:1].isdigit() or body[:2].lstrip(".").isdigit()) or body[-1].isspace():
         raise NotThat
     if len(body) > 1 and body[0] == "0" and body[1] not in ".eE":
         raise NotThat("begins with a zero" if body.replace("_", "").isdigit() else "is not a decimal number")
-    if body.endswith("_") or "__" in body:
+    if body.endswith("_") or "__" in body or "_." in body:
         raise NotThat
     return text.replace("_", "")
 

@@ -33,7 +33,7 @@ def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
         if name.plain and potato_reading(name_text):
             findings.append(Finding(
                 WARNING, f"{path}.name", name.line, name.column,
-                f"{path}.name {name_text} is read by Potato as {potato_reading(name_text)}; quote it"))
+                f"the name {name_text} is read by Potato as {potato_reading(name_text)}; quote it"))
         if type_text == "likert" and not labels:
             labels = _likert(node)
         schemes.append(SchemeWords(name_text, type_text, labels))
@@ -53,10 +53,10 @@ def _labels(scheme: Node, path: str, findings: list[Finding]) -> tuple[str, ...]
         text = node.value
         reading = potato_reading(text) if node.plain else ""
         if reading:
-            written = f'"{text}"' if text else "it, or remove the line"
-            findings.append(Finding(ERROR, place, node.line, node.column,
-                                    f"the label {text or '(nothing)'} is read by YAML as {reading}; quote it",
-                                    f"write {written}"))
+            message, hint = f"the label {text} is read by YAML as {reading}; quote it", f'write "{text}"'
+            if not text:
+                message, hint = "there is no label here", "write one, or remove the line"
+            findings.append(Finding(ERROR, place, node.line, node.column, message, hint))
         elif text in labels:
             findings.append(Finding(NOTE, place, node.line, node.column, f"the label {text} is listed twice"))
         labels[text] = None

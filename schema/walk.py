@@ -87,8 +87,9 @@ class Walker:
         if wanted != types and wanted not in types:
             what = "a list" if wanted == "array" else "a mapping"
             hint = ""
-            if "boolean" not in types and wanted == "array" and len(node.value) == 1:
+            if types != "object" and wanted == "array" and len(node.value) == 1 and " " not in key:
                 hint = f"write {key}: {shown(node.value[0])}" if node.value[0].kind == SCALAR else ""
+            hint = hint or schema.get("x-hint", "")
             self.say(node, path, f"{key} is {what}, where {_type_names(types)} is expected", hint)
             return BAD
         return self.array(node, schema, path, key) if wanted == "array" else self.object(node, schema, path)
@@ -105,7 +106,7 @@ class Walker:
                 what = schema.get("x-tilde") if text == "~" else None
                 self.say(node, path, f"{key} is empty; {what or 'give it a value or remove it'}")
                 return BAD
-            value = self.from_plain(node, types, path, key)
+            value = self.from_plain(node, schema, types, path, key)
             if value is BAD:
                 return BAD
         elif "string" in types:
@@ -118,7 +119,7 @@ class Walker:
             return self.string(value, node, schema, path, key)
         return self.number(value, node, schema, path, key)
 
-    def from_plain(self, node: Node, types, path: str, key: str):
+    def from_plain(self, node: Node, schema: dict, types, path: str, key: str):
         text = node.value
         if "string" in types:
             return text
@@ -133,11 +134,15 @@ class Walker:
             self.say(node, path, f"{key} is {shown(node)}, which {why}", f"{_type_names(types)} is expected")
         else:
             hint = ""
-            if "array" in types:
+            wants_number = "number" in types or "integer" in types
+            if "array" in types and " " not in key:
                 hint = f"write {key}: [{shown(node)}]"
-            elif "number" in types and text.lower() in ("none", "never", "unlimited", "infinite", "no"):
+            elif wants_number and text.lower() in ("none", "never", "unlimited", "infinite", "no"):
                 hint = "leave the key out for no limit"
-            self.say(node, path, f"{key} is {shown(node)}, where {_type_names(types)} is expected", hint)
+            elif wants_number and text[:1].isdigit() and key.endswith(("_mb", "_s", "_seconds")):
+                hint = f"write the number of {'MB' if key.endswith('_mb') else 'seconds'} alone"
+            self.say(node, path, f"{key} is {shown(node)}, where {_type_names(types)} is expected",
+                     hint or schema.get("x-hint", ""))
         return BAD
 
     def string(self, value: str, node: Node, schema: dict, path: str, key: str):
@@ -170,7 +175,8 @@ class Walker:
                 ("exclusiveMaximum", lambda v, b: v >= b, "less than"),
             ):
                 if keyword in schema and wrong(value, schema[keyword]):
-                    self.say(node, path, f"{key} is {shown(node)}; it must be {words} {schema[keyword]}")
+                    self.say(node, path, f"{key} is {shown(node)}; it must be {words} {schema[keyword]}",
+                             schema.get("x-hint", ""))
                     return BAD
         return self.checked_enum(value, node, schema, path, key)
 
@@ -179,9 +185,10 @@ class Walker:
         if allowed is None or any(value == a and (value.__class__ is bool) == (a.__class__ is bool) for a in allowed):
             return value
         words = [str(a) for a in allowed]
-        near = nearest(str(value), words) if isinstance(value, str) else None
+        near = nearest(value, words) if isinstance(value, str) else None
         one_of = ", ".join(words[:-1]) + f" or {words[-1]}" if len(words) > 1 else words[0]
-        self.say(node, path, f"{key} is {shown(node)}; it must be {one_of}", f"did you mean {near}?" if near else "")
+        self.say(node, path, f"{key} is {shown(node)}; it must be {one_of}",
+                 f"did you mean {near}?" if near else schema.get("x-hint", ""))
         return BAD
 
     # --- lists and mappings ---------------------------------------------------------------------
@@ -291,7 +298,9 @@ def quoted(text: str) -> str:
 def shown(node: Node) -> str:
     if node.kind != SCALAR:
         return "a list" if node.kind == SEQUENCE else "a mapping"
-    return quoted(node.value) if not node.plain or not node.value.isalnum() or len(node.value) > 60 else node.value
+    text = node.value
+    bare = node.plain and text.isascii() and text.isprintable() and " " not in text and 0 < len(text) <= 60
+    return text if bare else quoted(text)
 
 
 def _unquoted(text: str, types, key: str) -> str:
@@ -299,6 +308,6 @@ def _unquoted(text: str, types, key: str) -> str:
         ("integer" in types or "number" in types) and text[:1].isdigit() and len(text) < 20
     ):
         return f"write it without quotes: {key}: {text}"
-    if "array" in types:
+    if "array" in types and " " not in key:
         return f"write {key}: [{quoted(text)}]"
     return ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import yaml
 
 _HINTS = (
-    ("mapping values are not allowed", "a second ':' or an indented key where the value ended",
-     "put a text that holds ': ' in quotes, or mend the indentation"),
+    ("mapping values are not allowed", "a ':' cannot stand here",
+     "a text that holds ': ' needs quotes; else the indentation here or just above is wrong"),
     ("did not find expected key", "this line does not fit the lines above it",
      "mend the indentation, or put the text in quotes"),
     ("did not find expected '-' indicator", "this line does not fit the list above it",
@@ -45,7 +45,7 @@ def explain(error: yaml.YAMLError, data: bytes) -> tuple[str, int, int, str]:
         return f"a text cannot begin with {here}", line, column, "put it in quotes"
     for words, message, hint in _HINTS:
         if words in problem:
-            if begun and begun.line + 1 != line:
+            if begun and begun.line + 1 != line and "closed" in message:
                 message += f" (it began at line {begun.line + 1})"
             return message, line, column, hint
     return f"this is not YAML: {problem}", line, column, ""
