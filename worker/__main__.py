@@ -12,7 +12,7 @@ def parse(argv):
         epilog="example: cd job && python -m potato_training.worker --spec spec.json >> events.jsonl 2>> stderr.log",
     )
     parser.add_argument("--spec", required=True, metavar="FILE", help="what to train")
-    parser.add_argument("--exit-code-file", metavar="FILE", help="written by rename with the exit code, as the last act")
+    parser.add_argument("--exit-code-file", metavar="FILE", help="gets the exit code, by rename, as the last act")
     return parser.parse_args(argv)
 
 

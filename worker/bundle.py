@@ -56,7 +56,7 @@ class Bundle:
                     odd += not fine
                     yield row
         except OSError as error:
-            raise BadBundle("cannot read %s: %s" % (path, error.strerror or error))
+            raise BadBundle("cannot read %s: %s" % (path, error.strerror or error)) from error
         if odd:
             self.on_warning("%d of the %s items have no readable text; they count as empty" % (odd, split))
 
@@ -65,7 +65,8 @@ class Bundle:
         labels = self.manifest.get("labels", {})
         for schema in spec.schemas:
             if schema.name not in labels:
-                raise BadBundle("the bundle has no scheme %r (it has %s)" % (schema.name, ", ".join(sorted(labels)) or "none"))
+                known = ", ".join(sorted(labels)) or "none"
+                raise BadBundle("the bundle has no scheme %r (it has %s)" % (schema.name, known))
             if list(labels[schema.name]) != list(schema.labels):
                 raise BadBundle("the labels of %r in the bundle are not those of the spec" % schema.name)
 
@@ -75,9 +76,9 @@ def _read_manifest(path):
         with open(path, encoding="utf-8") as f:
             manifest = json.load(f)
     except OSError as error:
-        raise BadBundle("cannot read %s: %s" % (path, error.strerror or error))
+        raise BadBundle("cannot read %s: %s" % (path, error.strerror or error)) from error
     except ValueError as error:
-        raise BadBundle("%s is not JSON: %s" % (path, error))
+        raise BadBundle("%s is not JSON: %s" % (path, error)) from error
     if not isinstance(manifest, dict) or manifest.get("v") != BUNDLE_VERSION:
         version = manifest.get("v") if isinstance(manifest, dict) else None
         raise BadBundle("bundle version %r is not known here (this worker knows %d)" % (version, BUNDLE_VERSION))
@@ -91,7 +92,7 @@ def _read_row(line, where):
     try:
         raw = json.loads(line.decode("utf-8"))
     except ValueError as error:
-        raise BadBundle("%s is not JSON: %s" % (where, error))
+        raise BadBundle("%s is not JSON: %s" % (where, error)) from error
     if not isinstance(raw, dict) or not isinstance(raw.get("id"), str):
         raise BadBundle("%s has no id" % where)
     text = raw.get("text")
@@ -109,7 +110,7 @@ class Example(NamedTuple):
 
 
 def target_of(schema, value, where) -> Optional[Any]:
-    """A row's label as index or indices; None when the item has no label. BadBundle for a label that the scheme lacks."""
+    """A row's label as index or indices, None when it has none. BadBundle for a label that the scheme lacks."""
     if value is None or value == []:
         return None
     index = {label: n for n, label in enumerate(schema.labels)}

@@ -4,6 +4,7 @@ The end may be reached by the main thread (success, failure) and by the watching
 cancel that nobody polled for, memory over its limit) in the same instant: only one may speak.
 """
 
+import contextlib
 import os
 import sys
 import threading
@@ -56,10 +57,8 @@ class Ending:
         try:
             processes.kill_descendants()
             for stream in (sys.stdout, sys.stderr):
-                try:
+                with contextlib.suppress(OSError, ValueError):
                     stream.flush()
-                except (OSError, ValueError):
-                    pass
             if self.exit_code_file:
                 self.events.make_room()
                 files.write_whole(self.exit_code_file, "%d\n" % code)

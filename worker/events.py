@@ -137,7 +137,7 @@ class EventWriter:
         return False
 
     def keep_spare(self, path, size=32 * 1024):
-        """Sets a few KiB aside in the file at path, so that the last event and the exit code find room on a full disk."""
+        """Sets a few KiB aside in the file at path: room for the last event and the exit code on a full disk."""
         try:
             with open(path, "wb") as f:
                 f.write(b"0" * size)
@@ -186,7 +186,8 @@ def shorten(event):
     event.pop("label_order", None)
     if len(encode(event)) <= protocol.MAX_EVENT_BYTES:
         return event
-    kept = ("v", "event", "t", "attempt", "cut", "status", "state", "code", "n_predictions", "predictions_sha256", "kept")
+    kept = ("v", "event", "t", "attempt", "cut", "status", "state", "code", "exit_code", "n_predictions",
+            "predictions_sha256", "kept")
     short = {k: event[k] for k in kept if k in event}
     for key in ("message", "msg", "install_hint", "step", "reason"):
         if isinstance(event.get(key), str):

@@ -104,8 +104,8 @@ def _nvrtc(error, text, trainer, install_hint, directory):
     if not found:
         return None
     # Seen with torch wheels beside an nvidia-cuda-nvrtc package of another CUDA version.
-    return TrainerError(found.group(0).rstrip("."), "install the nvidia-cuda-nvrtc that matches the torch build, or use "
-                        "another interpreter", code="nvrtc")
+    return TrainerError(found.group(0).rstrip("."), "install the nvidia-cuda-nvrtc that matches the torch build, or "
+                        "use another interpreter", code="nvrtc")
 
 
 def _kernels(error, text, trainer, install_hint, directory):
@@ -128,8 +128,8 @@ def _memory(error, text, trainer, install_hint, directory):
         return OutOfMemory("GPU out of memory: lower batch_size or max_length",
                            "or choose a GPU with more free memory", code="gpu_out_of_memory")
     if is_host_out_of_memory(error):
-        return OutOfMemory("host out of memory: the worker could not get more", "train on fewer or shorter items, lower "
-                           "batch_size or max_length, or give the run more memory")
+        return OutOfMemory("host out of memory: the worker could not get more", "train on fewer or shorter items, "
+                           "lower batch_size or max_length, or give the run more memory")
     return None
 
 

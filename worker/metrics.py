@@ -44,7 +44,8 @@ def measure(kind, labels, truths, scores):
     for pair in zip(truths, guesses):
         cells[pair] = cells.get(pair, 0) + 1
     result["confusion"] = {"cells": [[t, g, cells[t, g]] for t, g in sorted(cells)]}
-    result["ece"] = calibration_error([s[g] for s, g in zip(scores, guesses)], [t == g for t, g in zip(truths, guesses)])
+    hits = [t == g for t, g in zip(truths, guesses)]
+    result["ece"] = calibration_error([s[g] for s, g in zip(scores, guesses)], hits)
     if kind == "ordinal":
         result["mae"] = sum(abs(t - g) for t, g in zip(truths, guesses)) / n
     return result
@@ -79,7 +80,7 @@ def macro_f1(kind, labels, truths, scores):
 
 
 def calibration_error(confidences, hits, bins=ECE_BINS):
-    """Expected calibration error: the mean distance between confidence and how often it was right, by equal-width bins."""
+    """Expected calibration error: mean distance of confidence from how often it was right, in equal-width bins."""
     n = len(confidences)
     if not n:
         return 0.0

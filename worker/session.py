@@ -92,8 +92,8 @@ class Session:
             facts["device"] = None
         self.events.emit("status", state=protocol.RUNNING, step="starting", **facts)
         if missing:
-            raise MissingDependency("Trainer '%s' could not be imported: No module named '%s'" % (self.spec.trainer, missing[0]),
-                                    trainer.info.install_hint)
+            raise MissingDependency("Trainer '%s' could not be imported: No module named '%s'"
+                                    % (self.spec.trainer, missing[0]), trainer.info.install_hint)
         if os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
             self.events.log("info", "CUDA_VISIBLE_DEVICES=%s" % os.environ["CUDA_VISIBLE_DEVICES"])
         if uses_gpu:
@@ -111,7 +111,8 @@ class Session:
         for n, schema in enumerate(spec.schemas, 1):
             if trained and self.control.keep:
                 self.handle.kept = True
-                self.events.log("warning", "stopped and kept before scheme '%s' was trained: it has no model" % schema.name)
+                self.handle.prefix = ""
+                self.handle.warn("stopped and kept before scheme '%s' was trained: it has no model" % schema.name)
                 continue
             trained[schema.name] = self._train(schema, n)
         self.handle.prefix = ""
@@ -132,8 +133,10 @@ class Session:
             schema.name, " (%d of %d)" % (number, len(self.spec.schemas)) if many else ""))
         train = self._usable(examples(self.bundle.rows("train"), schema, "train"), schema)
         val = examples(self.bundle.rows("val"), schema, "val")
-        scratch = os.path.join(self.spec.workdir, protocol.CHECKPOINTS_DIR, os.path.basename(self.directories[schema.name]))
-        trainer = self.trainer(Task(schema.name, schema.kind, schema.labels, self.params, self.spec.seed, scratch), self.handle)
+        plain = os.path.basename(self.directories[schema.name])
+        scratch = os.path.join(self.spec.workdir, protocol.CHECKPOINTS_DIR, plain)
+        task = Task(schema.name, schema.kind, schema.labels, self.params, self.spec.seed, scratch)
+        trainer = self.trainer(task, self.handle)
         trainer.fit(train, val)
         self.handle.check()
         version = self._save(trainer, schema)
@@ -143,7 +146,8 @@ class Session:
         """The train items, less those without text. TrainerError when nothing can be learnt from them."""
         found = [e for e in train if e.text.strip()]
         if len(found) < len(train):
-            self.handle.warn("%d of %d train items have no text; left out of training" % (len(train) - len(found), len(train)))
+            self.handle.warn("%d of %d train items have no text; left out of training"
+                             % (len(train) - len(found), len(train)))
         if not found:
             raise TrainerError("nothing to train on: no item of the train split has a label for '%s'" % schema.name,
                                "annotate more items; a small project may need a larger splits.train")

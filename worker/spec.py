@@ -63,9 +63,9 @@ def read_spec(path):
         with open(path, encoding="utf-8") as f:
             raw = json.load(f)
     except OSError as error:
-        raise BadSpec("cannot read %s: %s" % (path, error.strerror or error))
+        raise BadSpec("cannot read %s: %s" % (path, error.strerror or error)) from error
     except ValueError as error:
-        raise BadSpec("%s is not JSON: %s" % (path, error))
+        raise BadSpec("%s is not JSON: %s" % (path, error)) from error
     return check_spec(raw, os.path.dirname(os.path.abspath(path)))
 
 
@@ -123,7 +123,8 @@ def _get(raw, key, kind, default=_MISSING, least=None, where=""):
     return value
 
 
-_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object",
+          list: "a list"}
 
 
 def _schemas(raw):
@@ -207,8 +208,10 @@ def _is(value, kind):
 
 def _check_bounds(rule, value, where):
     for key, fits, words in (
-        ("minimum", lambda a, b: a >= b, "less than"), ("maximum", lambda a, b: a <= b, "more than"),
-        ("exclusiveMinimum", lambda a, b: a > b, "not more than"), ("exclusiveMaximum", lambda a, b: a < b, "not less than"),
+        ("minimum", lambda a, b: a >= b, "less than"),
+        ("maximum", lambda a, b: a <= b, "more than"),
+        ("exclusiveMinimum", lambda a, b: a > b, "not more than"),
+        ("exclusiveMaximum", lambda a, b: a < b, "not less than"),
     ):
         if key in rule and not fits(value, rule[key]):
             raise BadSpec("%s: %r is %s %r" % (where, value, words, rule[key]))

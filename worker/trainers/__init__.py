@@ -43,8 +43,10 @@ def load(name):
     try:
         found = entries[name].load()
     except Exception as error:
-        raise MissingDependency("Trainer %r could not be imported: %s: %s" % (name, type(error).__name__, error)) from error
-    if not (isinstance(found, type) and issubclass(found, Trainer) and isinstance(getattr(found, "info", None), TrainerInfo)):
+        reason = "%s: %s" % (type(error).__name__, error)
+        raise MissingDependency("Trainer '%s' could not be imported: %s" % (name, reason)) from error
+    good = isinstance(found, type) and issubclass(found, Trainer)
+    if not (good and isinstance(getattr(found, "info", None), TrainerInfo)):
         raise BadSpec("trainer %r is no subclass of Trainer with an info" % name)
     return found
 

@@ -20,7 +20,7 @@ class TrainerInfo:
     kinds: Tuple[str, ...]
     packages: Tuple[str, ...]
     install_hint: str
-    params_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    params_schema: Mapping[str, Any] = field(default_factory=dict)
     modalities: Tuple[str, ...] = ("text",)
     backends: Optional[Tuple[str, ...]] = None
     uses_gpu: bool = False
@@ -28,7 +28,7 @@ class TrainerInfo:
 
 @dataclass(frozen=True)
 class Task:
-    """One scheme to learn: its labels in the scheme's order, checked params with defaults, a seed, a scratch directory."""
+    """One scheme to learn: labels in the scheme's order, checked params with defaults, a seed, a scratch directory."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class Task:
 
 
 class Handle:
-    """What a trainer sees of the run it is part of. This one is for use outside a run: it says nothing and never stops."""
+    """What a trainer sees of its run. This one is for use outside a run: it says nothing and never stops."""
 
     device = "cpu"
     threads = None

@@ -23,7 +23,8 @@ def encode(tokenizer, texts, max_length, check):
     rows = []
     for start in range(0, len(texts), TOKENISE_AT_ONCE):
         check()
-        portion = tokenizer(list(texts[start:start + TOKENISE_AT_ONCE]), truncation=True, max_length=max_length, padding=False)
+        some = list(texts[start:start + TOKENISE_AT_ONCE])
+        portion = tokenizer(some, truncation=True, max_length=max_length, padding=False)
         keys = [k for k in ("input_ids", "token_type_ids") if k in portion]
         for n in range(len(portion["input_ids"])):
             rows.append({k: portion[k][n] for k in keys})

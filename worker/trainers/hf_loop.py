@@ -32,8 +32,8 @@ class Precision:
                 return "bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"
             return wanted
         if wanted == "fp16":
-            warn("fp16 is for CUDA; %s is used on this device" % ("bf16" if self.kind == "cpu" and cpu_has_bf16() else "fp32"))
             wanted = "auto"
+            warn("fp16 is for CUDA; choosing another precision")
         if wanted == "auto":
             return "bf16" if self.kind == "cpu" and cpu_has_bf16() else "fp32"
         return wanted
@@ -240,7 +240,8 @@ class Loop:
 
     def _keep(self, epoch):
         if self.step == 0:
-            raise TrainerError("stopped and kept before the first step: there is no model to keep", "let it train a while first")
+            raise TrainerError("stopped and kept before the first step: there is no model to keep",
+                               "let it train a while first")
         self.run.log("stopped and kept at step %d of %d" % (self.step, self.total))
         if getattr(self, "_evaluated", None) != self.step:
             self._judge(epoch)
@@ -255,7 +256,10 @@ class Loop:
 
 
 def predict_logits(model, encoded, collate, precision, run, phase=None):
-    """Logits for every item in order, as a float32 tensor on the CPU. Batches are sorted by length and halve when memory is short."""
+    """Logits for every item in order, as a float32 tensor on the CPU.
+
+    Batches are made by length, and get smaller when memory does not suffice.
+    """
     import torch
 
     model.eval()
@@ -297,7 +301,8 @@ def too_large(on_gpu):
         return OutOfMemory("GPU out of memory: lower batch_size or max_length",
                            "not even one item at a time fits: a smaller model, or a GPU with more free memory",
                            code="gpu_out_of_memory")
-    return OutOfMemory("host out of memory: lower max_length or take a smaller model", "not even one item at a time fits")
+    return OutOfMemory("host out of memory: lower max_length or take a smaller model",
+                       "not even one item at a time fits")
 
 
 def release(device):

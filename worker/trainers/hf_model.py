@@ -7,8 +7,8 @@ import re
 from ..failures import TrainerError
 
 #: The files of a model repository that are needed; weights in pickles are never fetched.
-WANTED = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
-          "model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
+WANTED = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "special_tokens_map.json",
+          "added_tokens.json", "model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
 ADAPTER_DIR = "adapter"
 MOST_MERGED_BYTES = 1 << 30         # a LoRA model up to this size is also saved whole
 
@@ -36,16 +36,16 @@ def find(name):
 
 def _explain_hub(error, name, cache, offline):
     kind = type(error).__name__
-    bring = ("fetch it where there is a network (hf download %s) and copy that cache here, with HF_HOME naming the place; "
-             "or give a local directory as model" % name)
+    bring = ("fetch it where there is a network (hf download %s) and copy that cache here, with HF_HOME naming the "
+             "place; or give a local directory as model" % name)
     if kind in ("HFValidationError", "RepositoryNotFoundError"):
-        return TrainerError("model '%s' is neither a directory here nor a model on huggingface.co that can be read" % name,
-                            "mind the spelling; a private or gated model needs HF_TOKEN (env_file keeps it secret)")
+        return TrainerError("model '%s' is neither a directory here nor a model of huggingface.co" % name,
+                            "mind the spelling; a private model needs HF_TOKEN (env_file keeps it secret)")
     if kind == "GatedRepoError":
         return TrainerError("model '%s' is gated: huggingface.co wants its terms accepted first" % name,
                             "accept them there, and set HF_TOKEN (env_file keeps it secret)")
     why = "HF_HUB_OFFLINE is set" if offline else "huggingface.co cannot be reached from here"
-    return TrainerError("model '%s': config.json is not in %s and %s" % (name, cache, why), bring, code="model_not_here")
+        return TrainerError("model '%s' is neither a directory here nor a model on huggingface.co" % name,
 
 
 def _whole(directory, name):
@@ -65,8 +65,9 @@ def _whole(directory, name):
     for file in wanted:
         if file not in have:
             pickled = [n for n in have if n.endswith((".bin", ".pt", ".h5", ".ckpt"))]
-            hint = ("only %s is there; weights in pickles are not loaded: save the model again as safetensors" % pickled[0]
-                    if pickled else "bring the missing file, for example with hf download %s" % name)
+            hint = "bring the missing file, for example with hf download %s" % name
+            if pickled:
+                hint = "only %s is there; pickles are not loaded: save the model as safetensors" % pickled[0]
             raise TrainerError("model '%s': %s is not in %s" % (name, file, directory), hint, code="model_not_here")
     return directory
 
@@ -78,7 +79,8 @@ def load_tokenizer(directory):
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise TrainerError("the tokenizer in %s cannot be loaded: %s" % (directory, str(error).splitlines()[0])) from error
+        reason = str(error).splitlines()[0]
+        raise TrainerError("the tokenizer in %s cannot be loaded: %s" % (directory, reason)) from error
     if tokenizer.pad_token_id is None:
         tokenizer.padding_side = "right"
         if tokenizer.eos_token is not None:
@@ -94,8 +96,9 @@ def load_model(directory, tokenizer, labels, kind):
 
     try:
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            directory, local_files_only=True, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True,
-            num_labels=len(labels), id2label=dict(enumerate(labels)), label2id={label: n for n, label in enumerate(labels)},
+            directory, local_files_only=True, use_safetensors=True, output_loading_info=True,
+            ignore_mismatched_sizes=True, num_labels=len(labels), id2label=dict(enumerate(labels)),
+            label2id={label: n for n, label in enumerate(labels)},
             problem_type="multi_label_classification" if kind == "multilabel" else "single_label_classification")
     except ValueError as error:
         if "Unrecognized configuration class" not in str(error) and "does not recognize" not in str(error):
@@ -136,11 +139,13 @@ def add_lora(model, lora, new_weights):
 
     head = {name.rsplit(".", 1)[0] for name in new_weights}
     prefix = model.base_model_prefix
-    head |= {name for name, child in model.named_children() if name != prefix and any(True for _ in child.parameters())}
+    for name, child in model.named_children():
+        if name != prefix and next(child.parameters(), None) is not None:
+            head.add(name)
     # Only the outermost: a module that is saved whole takes what is inside along.
     head = {name for name in head if not any(name.startswith(other + ".") for other in head)}
-    settings = {"task_type": TaskType.SEQ_CLS, "r": lora["r"], "lora_alpha": lora["alpha"], "lora_dropout": lora["dropout"],
-                "modules_to_save": sorted(head)}
+    settings = {"task_type": TaskType.SEQ_CLS, "r": lora["r"], "lora_alpha": lora["alpha"],
+                "lora_dropout": lora["dropout"], "modules_to_save": sorted(head)}
     try:
         return get_peft_model(model, LoraConfig(target_modules=lora.get("target_modules") or None, **settings))
     except ValueError as error:
@@ -176,7 +181,8 @@ def load_saved(directory, base=None):
     tokenizer = load_tokenizer(directory)
     adapter = os.path.join(directory, ADAPTER_DIR)
     if os.path.exists(os.path.join(directory, "model.safetensors")) or not os.path.isdir(adapter):
-        model = AutoModelForSequenceClassification.from_pretrained(directory, local_files_only=True, use_safetensors=True)
+        model = AutoModelForSequenceClassification.from_pretrained(directory, local_files_only=True,
+                                                                   use_safetensors=True)
         return model.float(), tokenizer
     from peft import PeftModel
 

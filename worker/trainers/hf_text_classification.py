@@ -24,10 +24,11 @@ PARAMS = {
         "model": {"type": "string", "minLength": 1, "default": "sentence-transformers/all-MiniLM-L6-v2",
                   "description": "a name on huggingface.co, or a directory on the training machine; safetensors only"},
         "epochs": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000, "default": None,
-                   "description": "passes over the train items; not given: 3 to 20, more for few items"},
+                   "description": "passes over the train items; not given: 3 to 20, more for fewer items"},
         "learning_rate": dict(_NUMBER, exclusiveMinimum=0, default=5e-5, description="at its peak, after the warm-up"),
         "batch_size": dict(_WHOLE, minimum=1, maximum=4096, default=16, description="items of one forward pass"),
-        "max_length": dict(_WHOLE, minimum=8, maximum=100_000, default=256, description="tokens of a text that are read"),
+        "max_length": dict(_WHOLE, minimum=8, maximum=100_000, default=256,
+                           description="tokens of a text that are read"),
         "warmup_ratio": dict(_NUMBER, minimum=0, maximum=1, default=0.1,
                              description="share of the steps in which the learning rate grows"),
         "weight_decay": dict(_NUMBER, minimum=0, default=0.01, description="pull of the weights towards zero"),
@@ -36,11 +37,13 @@ PARAMS = {
                  "properties": {
                      "r": dict(_WHOLE, minimum=1, default=16, description="rank of the adapters"),
                      "alpha": dict(_NUMBER, exclusiveMinimum=0, default=32, description="scale of the adapters"),
-                     "dropout": dict(_NUMBER, minimum=0, maximum=0.9, default=0.05, description="dropout in the adapters"),
+                     "dropout": dict(_NUMBER, minimum=0, maximum=0.9, default=0.05,
+                                     description="dropout in the adapters"),
                      "target_modules": {"type": ["array", "null"], "items": {"type": "string"}, "default": None,
                                         "description": "names of the layers that get one; not given: peft's choice"},
                  }},
-        "early_stopping": dict(_WHOLE, minimum=0, default=3, description="epochs without a better one before it ends; 0 for never"),
+        "early_stopping": dict(_WHOLE, minimum=0, default=3,
+                               description="epochs without a better one before it ends; 0 for never"),
         "precision": {"type": "string", "enum": ["auto", "fp32", "fp16", "bf16"], "default": "auto",
                       "description": "auto trains in what the device is quick in and predicts in fp32"},
         "class_weights": {"type": "boolean", "default": False,
@@ -186,8 +189,8 @@ class HFTextClassification(Trainer):
         if hasattr(self.model, "peft_config"):
             self.run.warn("the base model is too large to be saved merged: the adapter needs %s to be loaded"
                           % self.task.params["model"])
-        head = {"schema": self.task.name, "kind": self.task.kind, "labels": list(self.task.labels), "max_length": self.max_length,
-                "precision": self.precision.name, "base": self.task.params["model"]}
+        head = {"schema": self.task.name, "kind": self.task.kind, "labels": list(self.task.labels),
+                "max_length": self.max_length, "precision": self.precision.name, "base": self.task.params["model"]}
         with open(os.path.join(directory, HEAD_FILE), "w", encoding="utf-8") as f:
             json.dump(head, f, ensure_ascii=False, indent=1)
 

@@ -17,6 +17,7 @@ import zipfile
 from ..failures import TrainerError
 from .base import Task, Trainer, TrainerInfo
 
+WORD = r"(?u)\b\w+\b"
 MODEL_FILE = "model.skops"
 HEAD_FILE = "head.json"
 ENOUGH_TO_CALIBRATE = 25        # train items
@@ -91,10 +92,12 @@ class SklearnText(Trainer):
         params = self.task.params
         common = {"sublinear_tf": True, "max_features": params["max_features"], "min_df": params["min_items"]}
         # The usual pattern of words leaves out one-letter words, and with them all of Chinese or Thai.
-        parts = [("words", TfidfVectorizer(ngram_range=(1, params["word_ngrams"]), token_pattern=r"(?u)\b\w+\b", **common))]
+        words = TfidfVectorizer(ngram_range=(1, params["word_ngrams"]), token_pattern=WORD, **common)
+        parts = [("words", words)]
         if params["char_ngrams"]:
             longest = params["char_ngrams"]
-            parts.append(("characters", TfidfVectorizer(analyzer="char_wb", ngram_range=(min(2, longest), longest), **common)))
+            characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(min(2, longest), longest), **common)
+            parts.append(("characters", characters))
         usable = []
         for name, part in parts:
             self.run.check()
@@ -112,7 +115,8 @@ class SklearnText(Trainer):
         unseen = [label for k, label in enumerate(labels) if k not in seen]
         if unseen:
             shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
-            self.run.warn("%d of %d labels have no train items and will not be predicted: %s" % (len(unseen), len(labels), shown))
+            self.run.warn("%d of %d labels have no train items and will not be predicted: %s"
+                          % (len(unseen), len(labels), shown))
 
     def _fit_columns(self, x, y, progress=False):
         """The classifiers for the live columns ``y`` (columns x items, bool): one multinomial, or one a column."""
@@ -151,7 +155,7 @@ class SklearnText(Trainer):
         return np.concatenate(found, axis=1) if found else np.zeros((x.shape[0], 0))
 
     def _find_temperature(self, x, y):
-        """The number to divide scores by so that held-out items are most likely: cross-validated, at least as good as 1."""
+        """The number to divide scores by that makes held-out items most likely, by cross-validation."""
         import numpy as np
         from sklearn.model_selection import KFold
 
@@ -234,7 +238,7 @@ class SklearnText(Trainer):
 
     @classmethod
     def load(cls, directory, run=None):
-        """The trainer whose files are in the directory, ready to predict. skops refuses types that are not scikit-learn's."""
+        """The trainer whose files are in the directory. skops refuses types that are not scikit-learn's."""
         skops_io = _import_skops()
 
         with open(os.path.join(directory, HEAD_FILE), encoding="utf-8") as f:
@@ -248,7 +252,7 @@ class SklearnText(Trainer):
 
 
 def _columns(kind, count, targets):
-    """What is told apart, one list of 0 and 1 per column: each label, or for ordinal "above label k" for all but the last."""
+    """What is told apart, one list of 0 and 1 a column: each label, or for ordinal "above label k"."""
     if kind == "ordinal":
         return [[int(t > k) for t in targets] for k in range(count - 1)]
     if kind == "multilabel":
@@ -336,6 +340,8 @@ def _settle(path):
         visit(schema)
         temporary = path + ".tmp"
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as new:
-            for name, data in [(names[f], old.read(f)) for f in order] + [("schema.json", json.dumps(schema, sort_keys=True).encode())]:
+            contents = [(names[f], old.read(f)) for f in order]
+            contents.append(("schema.json", json.dumps(schema, sort_keys=True).encode()))
+            for name, data in contents:
                 new.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
     os.replace(temporary, path)
