@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,18 +49,20 @@ class State:
         self._file.close()
 
 
-def open_state(path: Path, shown: str, *, patience: float = 0.3) -> State | None:
+def open_state(
+    path: Path, shown: str, *, pause: Callable[[], None] = lambda: time.sleep(0.3)
+) -> State | None:
     """Opens and checks one state; None when the file has gone.
 
-    A file that does not parse is read once more after ``patience`` seconds: a copy under way
-    (rsync, a network drive) is over then. Raises UserError when it still does not.
+    A file that does not parse is read once more after a ``pause``: a copy under way (rsync, a network
+    drive) is over then. Raises UserError when it still does not.
     """
     try:
         return _open(path)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError):
-        time.sleep(patience)
+        pause()
     except OSError as error:
         raise UserError(f"{shown} cannot be read: {error.strerror}") from None
     try:

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from potato_training.project.items import read_items, text_of
 from potato_training.project.records import WHOLE_JSON_BYTES
 from potato_training.schema.errors import UserError
