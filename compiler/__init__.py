@@ -1,1 +1,7 @@
 """What will be done: a checked config and a request become a JobSpec and shell scripts. Pure."""
+
+from .compile import CompiledRun, compile_run
+from .jobspec import JobSpec
+from .request import RunRequest
+
+__all__ = ["CompiledRun", "JobSpec", "RunRequest", "compile_run"]

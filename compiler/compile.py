@@ -1,0 +1,60 @@
+"""The whole room in one function: config and request in, job and scripts out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..schema.config import Config
+from .jobspec import JobSpec, job_spec
+from .request import RunRequest
+from .scripts import Scripts
+
+
+@dataclass(frozen=True)
+class CompiledRun:
+    """One run, ready to be looked at or executed.
+
+    ``files`` maps script names to their texts, in a fixed order; a backend that needs no shell has none.
+    ``main`` names the script that matters most, or is None. ``note`` says, as shell comments, what such
+    a backend runs instead, and is empty elsewhere.
+    """
+
+    spec: JobSpec
+    files: Mapping[str, str]
+    main: str | None
+    note: str = ""
+
+
+_NOTES = {
+    "local": """\
+# Backend local needs no script. The project's supervisor starts, on this machine:
+#
+#   python -m potato_training.worker.agent
+#
+# and that, in the run's job directory:
+#
+#   python -m potato_training.worker --spec spec.json --exit-code-file exit_code
+""",
+    "agent": """\
+# Backend {name} needs no script. Somebody starts, on the training machine:
+#
+#   potato training agent --server http://<this-server>:8000 --backend {name}
+#
+# and that, for each run, in a job directory of its own:
+#
+#   python -m potato_training.worker --spec spec.json --exit-code-file exit_code
+""",
+}
+
+
+def compile_run(config: Config, request: RunRequest, *, version: str) -> CompiledRun:
+    """Compiles ``request``: the same config, request and version give the same bytes, always.
+
+    Pure: no host, no clock, no randomness, no files but the templates. KeyError when the config has no
+    backend of that name.
+    """
+    spec = job_spec(config, request, version=version)
+    files = Scripts(spec)
+    note = _NOTES.get(spec.type, "").format(name=spec.backend)
+    return CompiledRun(spec=spec, files=files, main=next(iter(files), None), note=note)

@@ -1,0 +1,153 @@
+"""The one owner of quoting: values of a config become words of a shell, or of an #SBATCH line.
+
+Every ``{{ }}`` of a template names one of these filters, and the environment passes what comes out
+through ``finish``: what is not ``Shell`` is quoted there as a word, so that forgetting the filter
+costs a test and not a hole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+
+class Shell(str):
+    """Text that may stand in a script as it is."""
+
+    __slots__ = ()
+
+
+#: shellcheck takes these for slips of the pen, inside one kind of quotes each (SC1003, SC2016, SC1112; SC1111).
+_NOT_IN_SINGLE = re.compile("['$`\\\\\u2018\u2019]")
+_NOT_IN_DOUBLE = re.compile("[\u201c\u201d\u2033\u2036]")
+_RUNS = re.compile("[\u201c\u201d\u2033\u2036]+|[^\u201c\u201d\u2033\u2036]+")
+_ESCAPED = re.compile(r'[\\$`"]')
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_BARE_DIRECTIVE = re.compile(r"--[a-z][a-z0-9-]*(=[A-Za-z0-9_@%+=:,./~*&|()\[\]^-]*)?\Z")
+
+
+def text(value: Any) -> str:
+    """``value`` as a person would write it. Texts and whole numbers only; NUL and line ends are refused."""
+    if isinstance(value, str):
+        if "\0" in value or "\n" in value or "\r" in value:
+            raise ValueError(f"a script cannot hold this value: {value!r}")
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise TypeError(f"a script cannot hold a {type(value).__name__}: {value!r}")
+
+
+def _double(value: str) -> str:
+    return '"' + _ESCAPED.sub(r"\\\g<0>", value) + '"'
+
+
+def word(value: Any) -> Shell:
+    """One word of sh, bash and dash that stands for exactly the characters of ``value``."""
+    value = text(value)
+    if value.startswith("~"):  # SC2088: a tilde in quotes looks like a mistake; in quotes of its own it does not
+        return Shell("'~'" + (word(value[1:]) if value != "~" else ""))
+    if not _NOT_IN_SINGLE.search(value):
+        return Shell("'" + value + "'")
+    if not _NOT_IN_DOUBLE.search(value):
+        return Shell(_double(value))
+    return Shell("".join(f"'{run}'" if _NOT_IN_DOUBLE.match(run) else _double(run) for run in _RUNS.findall(value)))
+
+
+def path(value: Any) -> Shell:
+    """A path on the training machine: like ``word``, but ``~`` and ``~/...`` are that machine's home."""
+    value = text(value)
+    if value == "~":
+        return Shell('"$HOME"')
+    if value.startswith("~/"):
+        return Shell('"$HOME"/' + word(value[2:]))
+    return word(value)
+
+
+def plain(value: Any) -> Shell:
+    """A name that needs no quotes, for comments and job names. ValueError when it would need some."""
+    value = text(value)
+    if not _PLAIN.match(value):
+        raise ValueError(f"not a plain name: {value!r}")
+    return Shell(value)
+
+
+def names(values: Sequence[Any]) -> Shell:
+    """Several plain names, for a comment."""
+    return Shell(", ".join(map(plain, values)))
+
+
+def variable(value: Any) -> Shell:
+    """The name of an environment variable. ValueError for anything else."""
+    value = text(value)
+    if not _VARIABLE.match(value):
+        raise ValueError(f"not the name of a variable: {value!r}")
+    return Shell(value)
+
+
+def directive(value: Any) -> Shell:
+    """``--flag`` or ``--flag=value`` for an #SBATCH line.
+
+    sbatch reads these lines by rules of its own: double quotes with backslash escapes hold anything,
+    `#` outside of them begins a comment, and ``$( )`` means nothing (seen on Slurm 22.05).
+    """
+    value = text(value)
+    if _BARE_DIRECTIVE.match(value):
+        return Shell(value)
+    flag, equals, rest = value.partition("=")
+    if not equals or not _BARE_DIRECTIVE.match(flag):
+        raise ValueError(f"not a flag of sbatch: {value!r}")
+    return Shell(flag + '="' + rest.replace("\\", "\\\\").replace('"', '\\"') + '"')
+
+
+_SOURCES = re.compile(r"(^|[;&|({]|\b(?:then|do|else))\s*(?:source|\.)\s")
+_SOURCE_LINE = re.compile(r"\s*(?:source|\.)\s")
+FOLLOW_NOTHING = "# shellcheck source=/dev/null"
+
+
+def sources(lines: Sequence[str]) -> bool:
+    """Whether one of these lines reads another script in."""
+    return any(_SOURCES.search(line) for line in lines)
+
+
+def sourced_lines_apart(lines: Sequence[str]) -> bool:
+    """Whether each of these lines that reads a script in is a command of its own.
+
+    A directive for shellcheck may then stand above it. It may not within a here-document, a text of
+    several lines, a continued line or a branch of a one-line construct.
+    """
+    for line in lines:
+        if _SOURCES.search(line) and not _SOURCE_LINE.match(line):
+            return False
+        if "<<" in line or line.endswith("\\") or line.count('"') % 2 or line.count("'") % 2:
+            return False
+    return True
+
+
+def prelude(lines: Sequence[str]) -> Shell:
+    """The prelude as it stands: shell text of the config's own, one line each, by its nature unquoted."""
+    apart = sourced_lines_apart(lines)
+    shown: list[str] = []
+    for line in lines:
+        text(line)
+        if apart and _SOURCE_LINE.match(line):
+            shown.append(line[: len(line) - len(line.lstrip())] + FOLLOW_NOTHING)
+        shown.append(line)
+    return Shell("\n".join(shown))
+
+
+def finish(value: Any) -> str:
+    """What a template prints: filtered text as it is, and anything else quoted as a word."""
+    return value if isinstance(value, Shell) else word(value)
+
+
+#: The filters that a template may name.
+FILTERS = {"word": word, "path": path, "plain": plain, "names": names, "variable": variable,
+           "directive": directive, "prelude": prelude}
+
+
+def normal(value: str) -> str:
+    """A remote path without ``//``, ``/./`` and a trailing slash. ``..`` stays: links decide what it means."""
+    front = "/" if value.startswith("/") else ""
+    return (front + "/".join(part for part in value.split("/") if part not in ("", "."))) or "."

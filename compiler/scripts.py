@@ -1,0 +1,87 @@
+"""Rendering: a JobSpec and the templates room become scripts."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from .. import templates
+from .jobspec import JobSpec
+from .quoting import FILTERS, finish
+
+if TYPE_CHECKING:
+    import jinja2
+
+#: Script -> template, by backend type, in the order in which they are shown. The first one matters most.
+SCRIPTS = {
+    "slurm": {
+        "job.sh": "sbatch/job.sh.j2",
+        "launch.sh": "sbatch/launch.sh.j2",
+        "probe.sh": "sbatch/probe.sh.j2",
+        "receive_code.sh": "ssh/receive_code.sh.j2",
+        "send_artifacts.sh": "ssh/send_artifacts.sh.j2",
+        "remove_job.sh": "ssh/remove_job.sh.j2",
+    },
+    "ssh": {
+        "launch.sh": "ssh/launch.sh.j2",
+        "probe.sh": "ssh/probe.sh.j2",
+        "venv.sh": "ssh/venv.sh.j2",
+        "receive_code.sh": "ssh/receive_code.sh.j2",
+        "send_artifacts.sh": "ssh/send_artifacts.sh.j2",
+        "remove_job.sh": "ssh/remove_job.sh.j2",
+    },
+}
+
+
+def template_text(name: str) -> str:
+    """The text of a template, from the room beside this one: a folder, a wheel or a zip."""
+    path = os.path.join(os.path.dirname(templates.__file__), *name.split("/"))
+    return templates.__loader__.get_data(path).decode("utf-8")  # type: ignore[union-attr]
+
+
+@functools.lru_cache(maxsize=1)
+def environment() -> jinja2.Environment:
+    """The one environment of the process: making one anew for each script costs a hundred renderings."""
+    import jinja2
+
+    env = jinja2.Environment(
+        loader=jinja2.FunctionLoader(template_text), undefined=jinja2.StrictUndefined, finalize=finish,
+        autoescape=False, auto_reload=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        comment_start_string="{##", comment_end_string="##}",  # "{#" alone is shell: ${#list[@]}
+    )
+    env.filters = dict(FILTERS)
+    return env
+
+
+def script_names(spec: JobSpec) -> tuple[str, ...]:
+    """The scripts that a run of this job uses."""
+    return tuple(name for name in SCRIPTS.get(spec.type, ()) if name != "venv.sh" or spec.packages)
+
+
+def render(spec: JobSpec, name: str) -> str:
+    """The text of one script. Same job, same bytes. KeyError for a script that the backend has not."""
+    return environment().get_template(SCRIPTS[spec.type][name]).render({"job": spec})
+
+
+class Scripts(Mapping[str, str]):
+    """File name -> text, in a fixed order. A script is rendered when somebody first reads it."""
+
+    def __init__(self, spec: JobSpec):
+        self._spec = spec
+        self._names = script_names(spec)
+        self._texts: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._texts:
+            if name not in self._names:
+                raise KeyError(name)
+            self._texts[name] = render(self._spec, name)
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
