@@ -205,6 +205,8 @@ def _notes(config: Config, enabled: list[str], report: Mapping[str, Any]) -> lis
         )
     for scheme in config.schemes:
         if scheme.name in enabled and not shape_is_shown(config, scheme):
-            how = "likert with a size" if scheme.annotation_type == "likert" else scheme.annotation_type
-            notes.append(f"{scheme.name}: Potato's page shows no prelabels of a {how} scheme")
+            size = " with a size" if scheme.annotation_type == "likert" else ""
+            notes.append(
+                f"{scheme.name}: Potato's page shows no prelabels of a {scheme.annotation_type} scheme{size}"
+            )
     return notes
