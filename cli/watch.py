@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -12,6 +13,8 @@ from ..runtime.store import Run, Store
 from .common import is_terminal, say
 
 _LOOK_S = 0.1
+#: What a worker wrote to stderr stands in the run log, tracebacks and all; here its reason is enough.
+_STDERR = re.compile(r"\S+ stderr: ")
 
 
 def watch(store: Store, where: Places, run_id: str) -> bool:
@@ -27,7 +30,7 @@ def watch(store: Store, where: Places, run_id: str) -> bool:
             try:
                 front.ensure_supervisor(where)
                 run = store.get(run_id)
-                view.lines(log.lines())
+                view.lines([line for line in log.lines() if not _STDERR.match(line)])
                 if run is None or (run.over and run.settled):
                     return interrupted
                 view.show(run, _waiting_for(store, run))

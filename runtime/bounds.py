@@ -31,6 +31,8 @@ class Bounds:
     agent_start_s: float = 60.0
     #: After SIGKILL a process is gone at once, unless it hangs in the kernel.
     kill_s: float = 5.0
+    #: An agent that has reported ends of itself; after this long it is ended.
+    farewell_s: float = 5.0
     #: Between two tries to let go of something: grows from the first to the second.
     release_first_s: float = 0.2
     release_most_s: float = 60.0

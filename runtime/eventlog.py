@@ -73,6 +73,12 @@ class EventLog:
         return size, count
 
 
+def read_events(path: Path, start: int) -> list[dict[str, Any]]:
+    """The events of the lines from number ``start`` on."""
+    with path.open("rb") as file:
+        return [json.loads(line) for number, line in enumerate(file) if number >= start and line.endswith(b"\n")]
+
+
 class Tail:
     """Reads a growing file of lines: each call of ``lines`` gives the whole lines that are new.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..worker.protocol import CANCELLING, STREAM_WORKER
 from . import fold, places, runlog, tokens
-from .eventlog import EventLog, Gap
+from .eventlog import EventLog, Gap, read_events
 from .jobs import read_job
 from .places import Places
 from .protocol_types import BundleFile, Principal, ProtocolError, gap, job_is_over, no_such_job
@@ -63,9 +63,13 @@ class Intake:
             raise gap(hole.wanted) from None
         except ValueError as error:
             raise ProtocolError(400, {"error": f"events: {error}", "field": "events"}) from None
-        if fresh:
-            news = fold.fold(stream, fresh)
-            self._store.record(run_id, moves=news.moves, step=news.step, facts=news.facts, warnings=news.warnings)
+        folded = (run.facts.get("folded") or {}).get(stream, 0)
+        if folded < wanted:
+            # More than what is new when a kill came between the file and the ledger: the file is the truth.
+            pending = fresh if folded == wanted - len(fresh) else read_events(run_dir / name, folded)
+            news = fold.fold(stream, pending)
+            facts = {**news.facts, "folded": {stream: wanted}}
+            self._store.record(run_id, moves=news.moves, step=news.step, facts=facts, warnings=news.warnings)
             runlog.log(run_dir, *news.log)
         self._word(run)
         return {

@@ -103,7 +103,11 @@ class Supervisor:
         if release.run_id in self._drives:  # it may still be fetching
             return
         try:
-            lines = launchers.release(release.kind, self._places, release.run_id, release.target)
+            reported = run is not None and "report" in run.facts
+            lines = launchers.release(
+                release.kind, self._places, release.run_id, release.target,
+                patience_s=bounds().farewell_s if reported else 0,
+            )
         except (OSError, launchers.LaunchError) as error:
             self._store.release_failed(release.run_id, str(error))
             wait = bounds().release_first_s * 2 ** min(release.tries, 20)

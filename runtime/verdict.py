@@ -196,7 +196,7 @@ _SEE_LOG = "the run log has the end of its stderr"
 
 #: In the order in which they are asked.
 RULES: tuple[Callable[[Facts], Verdict | None], ...] = (
-    _cancelled, _wall, _lost, _unreachable, _silent, _error_told, _too_large, _gave_up, _no_exit_code, _success,
+    _cancelled, _wall, _lost, _unreachable, _silent, _too_large, _error_told, _gave_up, _no_exit_code, _success,
     _no_result, _no_predictions, _stopped, _memory, _signal, _code,
 )
 

@@ -58,13 +58,14 @@ def make(kind: str, where: Any, run_id: str) -> Launcher:
     raise LaunchError(f"this version cannot start runs on a backend of type {kind}")
 
 
-def release(kind: str, where: Any, run_id: str, target: Mapping[str, Any]) -> list[str]:
+def release(kind: str, where: Any, run_id: str, target: Mapping[str, Any], *, patience_s: float) -> list[str]:
     """Lets go of what a run held on its far side, once; gives lines for the run log.
 
-    Returning means that the far side confirmed. Raises OSError or LaunchError when it did not (yet).
+    Processes get ``patience_s`` to end of themselves. Returning means that the far side confirmed; raises
+    OSError or LaunchError when it did not (yet).
     """
     if kind == "local":
         from .local import release_local
 
-        return release_local(where, run_id, target)
+        return release_local(where, run_id, patience_s)
     raise LaunchError(f"this version cannot release a backend of type {kind}")

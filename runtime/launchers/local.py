@@ -91,7 +91,7 @@ class LocalLauncher:
         return []
 
 
-def release_local(where: Places, run_id: str, target: Mapping[str, Any]) -> list[str]:
+def release_local(where: Places, run_id: str, patience_s: float) -> list[str]:
     """Ends whatever of the run's agent and worker is left, then removes the job directory.
 
     Raises LaunchError when a process does not die.
@@ -100,19 +100,24 @@ def release_local(where: Places, run_id: str, target: Mapping[str, Any]) -> list
     if not job_dir.exists():
         return []
     found = [_agent(job_dir), Identity.from_json(JobDir(job_dir).read_json(WORKER_FILE))]
-    alive = [process for process in found if process is not None and process.group()]
+    alive = _left([process for process in found if process is not None], patience_s)
     for process in alive:
         process.signal_group(signal.SIGKILL)
-    give_up = time.monotonic() + bounds().kill_s
-    while any(process.group() for process in alive):
-        if time.monotonic() > give_up:
-            raise LaunchError(f"processes of this run do not die: groups {[p.pgid for p in alive if p.group()]}")
-        time.sleep(0.02)
+    if stuck := _left(alive, bounds().kill_s):
+        raise LaunchError(f"processes of this run do not die: groups {[process.pgid for process in stuck]}")
     lines = []
     if alive:
         lines = ["ended what was left of the run on this machine", *_stderr_tail(job_dir)]
     shutil.rmtree(job_dir)
     return lines
+
+
+def _left(processes: list[Identity], patience_s: float) -> list[Identity]:
+    """Those whose groups still live after waiting so long for their end."""
+    give_up = time.monotonic() + patience_s
+    while (alive := [process for process in processes if process.group()]) and time.monotonic() < give_up:
+        time.sleep(0.02)
+    return alive
 
 
 def _agent(job_dir: Path) -> Identity | None:
