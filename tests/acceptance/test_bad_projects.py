@@ -1,0 +1,150 @@
+"""Projects that nothing can be learned from: one clear line each, in the terminal and in the record."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def states(study):
+    return sorted((study.root / "annotation_output").glob("*/user_state.json"))
+
+
+def items(study):
+    return json.loads((study.root / "data" / "reviews.json").read_text())
+
+
+def write_items(study, value):
+    (study.root / "data" / "reviews.json").write_text(json.dumps(value))
+
+
+def relabel(study, change):
+    """``change(pairs)`` -> new pairs, for every item of every annotator."""
+    for path in states(study):
+        state = json.loads(path.read_text())
+        labels = state["instance_id_to_label_to_value"]
+        state["instance_id_to_label_to_value"] = {k: new for k, v in labels.items() if (new := change(v))}
+        path.write_text(json.dumps(state))
+
+
+def no_labels(study):
+    relabel(study, lambda pairs: None)
+
+
+def one_class(study):
+    relabel(study, lambda pairs: [[{"schema": "sentiment", "name": "positive"}, "positive"]])
+
+
+def broken_state(study):
+    states(study)[0].write_text('{"user_id": "alice", "instance_id_to')
+
+
+def no_data_file(study):
+    (study.root / "data" / "reviews.json").unlink()
+
+
+def duplicate_ids(study):
+    write_items(study, [*items(study), items(study)[3]])
+
+
+def no_text(study):
+    rows = items(study)
+    del rows[4]["text"]
+    write_items(study, rows)
+
+
+def no_items(study):
+    write_items(study, [])
+
+
+def not_json(study):
+    (study.root / "data" / "reviews.json").write_text('[{"id": "r1", "text": "good"}, {"id": ')
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (no_labels, ["sentiment"]),
+        (one_class, ['"positive"', "at least 2 labels"]),
+        (broken_state, ["alice", "user_state.json"]),
+        (no_data_file, ["reviews.json"]),
+        (duplicate_ids, ["r004"]),
+        (no_text, ["r005", "text"]),
+        (no_items, ["reviews.json"]),
+        (not_json, ["reviews.json"]),
+    ],
+)
+def test_a_bad_project_is_told_in_one_line(study, spoil, words):
+    spoil(study)
+    ran = study.potato("training", "run", "--trainer", "test-quick")
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stdout + ran.stderr
+    (end,) = [line for line in ran.stdout.splitlines() if line.startswith("failed: ")]
+    for word in words:
+        assert word in end, end
+    (run,) = study.runs()
+    assert run.state == "failed"
+    assert run.reason in end
+    study.nothing_is_left()
+
+
+def test_an_unknown_scheme_is_wrong_usage_and_names_those_there_are(study):
+    ran = study.potato("training", "run", "--schemas", "mood")
+    assert ran.returncode == 2
+    assert "there is no annotation scheme 'mood'" in ran.stderr
+    assert "sentiment" in ran.stderr
+    assert study.runs() == []
+
+
+def test_a_scheme_that_nothing_can_train_is_refused(many_schemes):
+    ran = many_schemes.potato("training", "run", "--schemas", "note")
+    assert ran.returncode == 2
+    assert "cannot train scheme 'note' (text)" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--trainer", "bert"], ["there is no trainer 'bert'", "sklearn-text"]),
+        (["--backend", "gpu"], ["there is no backend 'gpu'", "local"]),
+        (["--param", "nonsense=1"], ["nonsense"]),
+        (["--param", "steps"], ["steps"]),
+        (["--trainer", "test-slow", "--param", "steps=many"], ["steps"]),
+        (["--trainer", "test-slow", "--param", "steps=-1"], ["steps"]),
+    ],
+)
+def test_wrong_usage_is_one_line_and_starts_nothing(study, arguments, words):
+    ran = study.potato("training", "run", *arguments)
+    assert ran.returncode in (1, 2)
+    assert "Traceback" not in ran.stderr
+    for word in words:
+        assert word in ran.stderr
+    assert study.runs() == []
+
+
+def test_a_config_with_errors_starts_nothing_and_prints_what_validate_prints(study):
+    study.configure(retain_runs="many")
+    checked = study.potato("validate")
+    ran = study.potato("training", "run")
+    assert checked.returncode == ran.returncode == 1
+    (finding,) = [line for line in checked.stdout.splitlines() if ": error: " in line]
+    assert finding in ran.stderr
+    assert study.runs() == []
+
+
+def test_a_switched_off_training_says_so(study):
+    study.configure(enabled=False)
+    ran = study.potato("training", "run")
+    assert ran.returncode == 1
+    assert "model training is switched off in config.yaml" in ran.stderr
+
+
+def test_a_config_that_is_not_there(study):
+    ran = study.potato("training", "run", "nowhere.yaml")
+    assert ran.returncode == 1
+    assert "nowhere.yaml" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    ran = study.potato("training", "runs", "nowhere.yaml")
+    assert ran.returncode == 1
+    assert "nowhere.yaml" in ran.stderr
