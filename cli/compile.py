@@ -126,7 +126,7 @@ def shown(compiled: CompiledRun, *, everything: bool) -> str:
 def as_json(compiled: CompiledRun) -> dict[str, object]:
     spec = compiled.spec
     return {
-        "run_id": spec.run_id, "backend": spec.backend, "type": spec.type, "trainer": spec.trainer,
+        "run_id": spec.run_id, "backend": spec.place.name, "type": spec.place.type, "trainer": spec.trainer,
         "schemas": list(spec.schemas), "params": dict(spec.params), "version": spec.version,
         "config_sha256": spec.config_sha256, "main": compiled.main, "files": dict(compiled.files),
         "note": compiled.note,

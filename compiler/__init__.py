@@ -2,6 +2,7 @@
 
 from .compile import CompiledRun, compile_run
 from .jobspec import JobSpec
+from .place import Place
 from .request import RunRequest
 
-__all__ = ["CompiledRun", "JobSpec", "RunRequest", "compile_run"]
+__all__ = ["CompiledRun", "JobSpec", "Place", "RunRequest", "compile_run"]

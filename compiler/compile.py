@@ -56,5 +56,5 @@ def compile_run(config: Config, request: RunRequest, *, version: str) -> Compile
     """
     spec = job_spec(config, request, version=version)
     files = Scripts(spec)
-    note = _NOTES.get(spec.type, "").format(name=spec.backend)
-    return CompiledRun(spec=spec, files=files, main=next(iter(files), None), note=note)
+    main = next(iter(files), None)
+    return CompiledRun(spec, files, main, "" if main else _NOTES[spec.place.type].format(name=spec.place.name))

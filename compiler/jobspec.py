@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..schema.config import Backend, Config
-from .quoting import normal, sourced_lines_apart, sources
+from ..schema.config import Config
+from .place import Place, place_of
 from .request import RunRequest
-from .sbatch import configured_flags, fixed_flags
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What the templates read. Paths are the training machine's; ``~`` in them is its home.
-
-    ``gpus`` is ``auto``, ``none`` or the numbers to use, joined by commas; empty where the scheduler
-    chooses. ``venv`` is the directory of the interpreter made for ``packages``, or empty.
-    """
+    """What the templates read, together with its ``place``. ``job_dir`` is on the training machine."""
 
     version: str
     config_sha256: str
@@ -28,119 +22,15 @@ class JobSpec:
     trainer: str
     schemas: tuple[str, ...]
     params: Mapping[str, Any]
-    backend: str
-    type: str
-    key: str                            # where its entry stands in the config
-    host: str = ""
-    remote_dir: str = ""
-    job_dir: str = ""
-    python: str = ""                    # the config's own, on the machine that we log in to
-    agent_python: str = ""              # runs the agent there
-    worker_python: str = ""             # runs the worker
-    worker_python_key: str = "python"   # the config key that named it
-    env: tuple[tuple[str, str], ...] = ()
-    env_file: str = ""
-    num_threads: int | None = None
-    prelude: tuple[str, ...] = ()
-    here_end: str = ""                  # a word that is no line of the prelude
-    follow_nothing: bool = False        # the prelude reads scripts in where no line of its own can say so
-    fixed_flags: tuple[str, ...] = ()
-    flag_keys: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    sbatch_args: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-    venv: str = ""
-    gpus: str = ""
-    gpu_env: tuple[tuple[str, str], ...] = ()
-    min_free_gpu_mb: int = 0
-    artifact_limit_bytes: int = 0       # larger files stay; -1 leaves all of them
-    keep_remote: bool = False
-
-
-def _gpus(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ",".join(str(v).strip() for v in value)
-    return str(value).replace(" ", "")
-
-
-def _venv(remote_dir: str, python: str, packages: Sequence[str]) -> str:
-    """One venv per interpreter and set of packages: the same ones in another order share it."""
-    digest = hashlib.sha256("\n".join([python, *sorted(packages)]).encode()).hexdigest()
-    return f"{remote_dir}/venvs/{digest[:32]}"
-
-
-def _gpu_env(gpus: str, min_free_gpu_mb: int, env: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What says to the worker which cards it may use. ``auto`` is settled by the agent, at the last moment."""
-    order = () if "CUDA_DEVICE_ORDER" in env else (("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),)  # nvidia-smi's numbers
-    if "CUDA_VISIBLE_DEVICES" in env:
-        return order
-    if gpus == "none":
-        return (("CUDA_VISIBLE_DEVICES", ""),)
-    if gpus == "auto":
-        return (*order, ("POTATO_TRAINING_GPUS", "auto"), ("POTATO_TRAINING_MIN_FREE_GPU_MB", str(min_free_gpu_mb)))
-    return (*order, ("CUDA_VISIBLE_DEVICES", gpus))
-
-
-def _word_apart(word: str, lines: Sequence[str]) -> str:
-    while word in lines:
-        word += "_"
-    return word
-
-
-def _remote(backend: Backend, request: RunRequest) -> dict[str, Any]:
-    keys = backend.keys
-    remote_dir = normal(keys["remote_dir"])
-    prelude = tuple(keys.get("prelude") or ())
-    return {
-        "host": keys["host"],
-        "remote_dir": remote_dir,
-        "job_dir": f"{remote_dir.rstrip('/')}/jobs/{request.run_id}",
-        "python": keys["python"],
-        "agent_python": keys["python"],
-        "worker_python": keys["python"],
-        "env": tuple((name, str(value)) for name, value in (keys.get("env") or {}).items()),
-        "env_file": normal(keys["env_file"]) if keys.get("env_file") else "",
-        "num_threads": keys.get("num_threads"),
-        "prelude": prelude,
-        "here_end": _word_apart("START", prelude),
-        "follow_nothing": sources(prelude) and not sourced_lines_apart(prelude),
-        "min_free_gpu_mb": keys["min_free_gpu_mb"],
-        "artifact_limit_bytes": int(keys["max_artifact_mb"] * 2**20) if keys["fetch_artifacts"] else -1,
-        "keep_remote": keys["keep_remote"],
-    }
-
-
-def _slurm(backend: Backend, request: RunRequest) -> dict[str, Any]:
-    keys = backend.keys
-    flag_keys, flags = configured_flags(keys)
-    more = _remote(backend, request)
-    if keys.get("job_python"):
-        more.update(worker_python=keys["job_python"], worker_python_key="job_python")
-    return {**more, "fixed_flags": fixed_flags(request.run_id, keys), "flag_keys": flag_keys, "flags": flags,
-            "sbatch_args": tuple(keys.get("sbatch_args") or ())}
-
-
-def _ssh(backend: Backend, request: RunRequest) -> dict[str, Any]:
-    keys = backend.keys
-    more = _remote(backend, request)
-    packages = tuple(keys.get("packages") or ())
-    if packages:
-        venv = _venv(more["remote_dir"], more["python"], packages)
-        more.update(packages=packages, venv=venv, worker_python=f"{venv}/bin/python", agent_python=f"{venv}/bin/python")
-    gpus = _gpus(keys["gpus"])
-    return {**more, "gpus": gpus, "gpu_env": _gpu_env(gpus, keys["min_free_gpu_mb"], keys.get("env") or {})}
-
-
-_BY_TYPE = {"slurm": _slurm, "ssh": _ssh}
+    place: Place
+    job_dir: str
 
 
 def job_spec(config: Config, request: RunRequest, *, version: str) -> JobSpec:
     """The resolved job of ``request``. KeyError when the config has no backend of that name."""
-    backend = config.backends[request.backend]
-    resolve = _BY_TYPE.get(backend.type)
+    place = place_of(config.backends[request.backend])
+    job_dir = f"{place.remote_dir.rstrip('/')}/jobs/{request.run_id}" if place.remote_dir else ""
     return JobSpec(
-        version=version, config_sha256=config.sha256, run_id=request.run_id, attempt=request.attempt,
-        trainer=request.trainer, schemas=tuple(request.schemas), params=request.params, backend=backend.name,
-        type=backend.type, key=f"model_training.backends.{backend.name}",
-        **(resolve(backend, request) if resolve else {}),
+        version, config.sha256, request.run_id, request.attempt, request.trainer, tuple(request.schemas),
+        request.params, place, job_dir,
     )

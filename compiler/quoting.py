@@ -7,6 +7,7 @@ costs a test and not a hole.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,10 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BARE_DIRECTIVE = re.compile(r"--[a-z][a-z0-9-]*(=[A-Za-z0-9_@%+=:,./~*&|()\[\]^-]*)?\Z")
 
 
+#: Configs repeat their values from run to run. ``typed``: True is not to be found where 1 was kept.
+_remembered = functools.lru_cache(maxsize=4096, typed=True)
+
+
 def text(value: Any) -> str:
     """``value`` as a person would write it. Texts and whole numbers only; NUL and line ends are refused."""
     if isinstance(value, str):
@@ -43,6 +48,7 @@ def _double(value: str) -> str:
     return '"' + _ESCAPED.sub(r"\\\g<0>", value) + '"'
 
 
+@_remembered
 def word(value: Any) -> Shell:
     """One word of sh, bash and dash that stands for exactly the characters of ``value``."""
     value = text(value)
@@ -55,6 +61,13 @@ def word(value: Any) -> Shell:
     return Shell("".join(f"'{run}'" if _NOT_IN_DOUBLE.match(run) else _double(run) for run in _RUNS.findall(value)))
 
 
+@_remembered
+def words(values: tuple[Any, ...]) -> Shell:
+    """Several words, in their order."""
+    return Shell(" ".join(map(word, values)))
+
+
+@_remembered
 def path(value: Any) -> Shell:
     """A path on the training machine: like ``word``, but ``~`` and ``~/...`` are that machine's home."""
     value = text(value)
@@ -65,6 +78,7 @@ def path(value: Any) -> Shell:
     return word(value)
 
 
+@_remembered
 def plain(value: Any) -> Shell:
     """A name that needs no quotes, for comments and job names. ValueError when it would need some."""
     value = text(value)
@@ -73,11 +87,13 @@ def plain(value: Any) -> Shell:
     return Shell(value)
 
 
-def names(values: Sequence[Any]) -> Shell:
+@_remembered
+def names(values: tuple[Any, ...]) -> Shell:
     """Several plain names, for a comment."""
     return Shell(", ".join(map(plain, values)))
 
 
+@_remembered
 def variable(value: Any) -> Shell:
     """The name of an environment variable. ValueError for anything else."""
     value = text(value)
@@ -86,6 +102,7 @@ def variable(value: Any) -> Shell:
     return Shell(value)
 
 
+@_remembered
 def directive(value: Any) -> Shell:
     """``--flag`` or ``--flag=value`` for an #SBATCH line.
 
@@ -125,7 +142,8 @@ def sourced_lines_apart(lines: Sequence[str]) -> bool:
     return True
 
 
-def prelude(lines: Sequence[str]) -> Shell:
+@_remembered
+def prelude(lines: tuple[str, ...]) -> Shell:
     """The prelude as it stands: shell text of the config's own, one line each, by its nature unquoted."""
     apart = sourced_lines_apart(lines)
     shown: list[str] = []
@@ -143,7 +161,7 @@ def finish(value: Any) -> str:
 
 
 #: The filters that a template may name.
-FILTERS = {"word": word, "path": path, "plain": plain, "names": names, "variable": variable,
+FILTERS = {"word": word, "words": words, "path": path, "plain": plain, "names": names, "variable": variable,
            "directive": directive, "prelude": prelude}
 
 

@@ -28,11 +28,11 @@ def _value(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def fixed_flags(run_id: str, keys: Mapping[str, Any]) -> tuple[str, ...]:
-    """The flags that every job has, whatever its config says."""
+def fixed_flags(keys: Mapping[str, Any]) -> tuple[str, ...]:
+    """The flags that every job has, after its name."""
     # A requeued job must add to its log: by default it truncates it (seen on Slurm 22.05).
     requeue = ("--requeue", "--open-mode=append") if keys.get("requeue") else ("--no-requeue",)
-    flags = (f"--job-name=potato-{run_id}", "--output=slurm.out", *requeue)
+    flags = ("--output=slurm.out", *requeue)
     # sbatch's own default, said aloud; a site's or a user's other choice comes through sbatch_args.
     exports = any(str(arg).partition("=")[0] == "--export" for arg in keys.get("sbatch_args") or ())
     return flags if exports else (*flags, "--export=ALL")

@@ -33,11 +33,13 @@ SCRIPTS = {
         "remove_job.sh": "ssh/remove_job.sh.j2",
     },
 }
+_ALL = {kind: tuple(scripts) for kind, scripts in SCRIPTS.items()}
+_WITHOUT_VENV = {kind: tuple(name for name in names if name != "venv.sh") for kind, names in _ALL.items()}
 
 
 def template_text(name: str) -> str:
     """The text of a template, from the room beside this one: a folder, a wheel or a zip."""
-    path = os.path.join(os.path.dirname(templates.__file__), *name.split("/"))
+    path = os.path.join(os.path.dirname(templates.__file__), *name.split("/"))  # noqa: PTH118, PTH120 - no pathlib at start
     return templates.__loader__.get_data(path).decode("utf-8")  # type: ignore[union-attr]
 
 
@@ -48,7 +50,8 @@ def environment() -> jinja2.Environment:
 
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text), undefined=jinja2.StrictUndefined, finalize=finish,
-        autoescape=False, auto_reload=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - shell, not HTML: ``finish`` quotes
+        auto_reload=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
         comment_start_string="{##", comment_end_string="##}",  # "{#" alone is shell: ${#list[@]}
     )
     env.filters = dict(FILTERS)
@@ -56,13 +59,13 @@ def environment() -> jinja2.Environment:
 
 
 def script_names(spec: JobSpec) -> tuple[str, ...]:
-    """The scripts that a run of this job uses."""
-    return tuple(name for name in SCRIPTS.get(spec.type, ()) if name != "venv.sh" or spec.packages)
+    """The scripts that a run of this job uses; ``venv.sh`` is there when packages are."""
+    return (_ALL if spec.place.packages else _WITHOUT_VENV).get(spec.place.type, ())
 
 
 def render(spec: JobSpec, name: str) -> str:
     """The text of one script. Same job, same bytes. KeyError for a script that the backend has not."""
-    return environment().get_template(SCRIPTS[spec.type][name]).render({"job": spec})
+    return environment().get_template(SCRIPTS[spec.place.type][name]).render({"job": spec, "place": spec.place})
 
 
 class Scripts(Mapping[str, str]):
