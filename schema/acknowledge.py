@@ -7,6 +7,9 @@ from .nodes import SCALAR, Node
 
 MIN_LENGTH = 12
 _PLACE = "backends."
+_PREFIX = f"model_training.{_PLACE}"
+_LONGEST_NAME = 64
+_MAX_ENTRIES = 1000
 
 #: The fixed pieces of all our warnings: an entry that shares none of them, and no path of ours, can only
 #: mean one of Potato's own findings. A test holds the warnings of the rules against this list.
@@ -29,16 +32,22 @@ def apply(root: Node, findings: list[Finding], potato_checked: bool) -> tuple[li
     ``potato_checked`` says whether Potato's own findings are among ``findings``.
     """
     listed = (root.get("validation") or Node(SCALAR, "")).get("acknowledge")
-    entries = [(i, e) for i, e in enumerate(listed.elements() if listed else ()) if e.kind == SCALAR and not e.is_null]
+    entries = [(i, e) for i, e in enumerate(listed.elements()[:_MAX_ENTRIES] if listed else ())
+               if e.kind == SCALAR and not e.is_null]
     if not entries:
         return findings, []
     names = _backend_names(root)
+    usable = [(i, e.value, *_named_by(e.value, names)) for i, e in entries if len(e.value) >= MIN_LENGTH]
     used: set[int] = set()
     left: list[Finding] = []
     acknowledged: list[Finding] = []
     for finding in findings:
-        hits = [i for i, e in entries if finding.level == WARNING and len(e.value) >= MIN_LENGTH
-                and _matches(e.value, finding, names)]
+        hits = []
+        if finding.level == WARNING:
+            text = f"{finding.path}: {finding.message}"
+            backend = _backend_of(finding.path, names)
+            hits = [i for i, entry, names_one, named in usable
+                    if entry in text and (not names_one or (named is not None and named == backend))]
         used.update(hits)
         (acknowledged if hits else left).append(finding)
     for i, entry in entries:
@@ -72,29 +81,26 @@ def could_be_ours(text: str) -> bool:
     return any(text in piece.lower() or piece.strip().lower() in text for piece in PIECES)
 
 
-def _backend_names(root: Node) -> list[str]:
-    """The config's backends, the longest first, so that `cluster.b` is tried before `cluster`."""
+def _backend_names(root: Node) -> set[str]:
     backends = (root.get("model_training") or root).get("backends")
-    return sorted((name for name, _, _ in backends.items()), key=len, reverse=True) if backends else []
+    return {name for name, _, _ in backends.items()} if backends else set()
 
 
-def _matches(entry: str, finding: Finding, names: list[str]) -> bool:
-    texts = (finding.message, f"{finding.path}: {finding.message}")
-    if not any(entry in text for text in texts):
-        return False
+def _named_by(entry: str, names: set[str]) -> tuple[bool, str | None]:
+    """(whether the entry names a backend's path, the backend). The name must be whole, and may have dots in it:
+    of `cluster` and `cluster.b` the longer one that fits is meant."""
     at = entry.find(_PLACE)
-    if at < 0:
-        return True
-    # The entry names a backend's path: it is about that backend only, and about its whole name.
-    rest = entry[at + len(_PLACE):]
-    named = next((n for n in names if rest == n or rest.startswith((n + ".", n + ":", n + " "))), None)
-    return named is not None and _backend_of(finding.path, names) == named
+    return (False, None) if at < 0 else (True, _longest(entry[at + len(_PLACE):], names))
 
 
-def _backend_of(path: str, names: list[str]) -> str | None:
-    prefix = f"model_training.{_PLACE}"
-    if not path.startswith(prefix):
-        return None
-    rest = path[len(prefix):]
-    # Of `cluster` and `cluster.time`, the path cluster.time is the first's key: the rest must be a key below.
-    return next((n for n in names if rest.startswith(n + ".")), None) or (rest if rest in names else None)
+def _backend_of(path: str, names: set[str]) -> str | None:
+    """The backend that a path lies in: `cluster.time` is the time of `cluster`, whatever else is called so."""
+    return _longest(path[len(_PREFIX):], names, whole=False) if path.startswith(_PREFIX) else None
+
+
+def _longest(text: str, names: set[str], whole: bool = True) -> str | None:
+    """The longest name that ``text`` begins with and that ends where a path's part does, or as a whole."""
+    ends = [i for i, char in enumerate(text[:_LONGEST_NAME + 1]) if char in ".: "]
+    if whole:
+        ends.append(len(text))
+    return next((text[:end] for end in reversed(ends) if text[:end] in names), None)

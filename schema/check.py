@@ -6,12 +6,12 @@ import os
 from json import loads
 
 from . import acknowledge
-from .findings import ERROR, NOTE, WARNING, Finding
+from .findings import ERROR, MAX_ERRORS, NOTE, WARNING, Finding
 from .nodes import MAPPING, Node
 from .reading import Unreadable, parse, read_bytes
 from .rules import BUILTIN_NAMES, TRAINING, Rules, check_top_level
 from .schemes import read_schemes
-from .walk import MAX_ERRORS, TooManyErrors, Walker
+from .walk import TooManyErrors, Walker
 
 _schema: dict = {}
 
@@ -61,6 +61,19 @@ def check(path: str, trainers=BUILTIN_NAMES) -> Report:
     return report
 
 
+def _enough(findings: list[Finding]) -> list[Finding]:
+    """The first MAX_ERRORS errors and everything else, with a note when some are left out."""
+    errors = 0
+    kept = []
+    for finding in sorted(findings, key=_order):
+        errors += finding.level == ERROR
+        if finding.level != ERROR or errors <= MAX_ERRORS:
+            kept.append(finding)
+    if errors >= MAX_ERRORS:
+        kept.append(Finding(NOTE, "", 1, 1, f"there are {MAX_ERRORS} errors or more; others are not told"))
+    return kept
+
+
 def check_root(report: Report, trainers) -> None:
     root = report.root
     assert root is not None
@@ -81,11 +94,10 @@ def check_root(report: Report, trainers) -> None:
                 Rules(training, values, walker, report.schemes, trainers).check()
                 report.values = values
     except TooManyErrors:
-        walker.findings.append(Finding(NOTE, "", 1, 1, f"there are more than {MAX_ERRORS} errors; "
-                                                     "the rest of the file was not looked at"))
+        pass  # _enough says so
     # A value that could not be read is wrong once.
     unread = {(f.line, f.column) for f in report.findings}
-    report.findings += [f for f in walker.findings if (f.line, f.column) not in unread]
+    report.findings = _enough(report.findings + [f for f in walker.findings if (f.line, f.column) not in unread])
 
 
 def _check_paths(root: Node, walker: Walker) -> None:

@@ -6,6 +6,9 @@ ERROR = "error"
 WARNING = "warning"
 NOTE = "note"
 
+#: Nobody reads more errors of one file, and a file of nonsense could give a quarter of a million.
+MAX_ERRORS = 1000
+
 _Finding = namedtuple("_Finding", "level path line column message hint", defaults=("",))
 
 

@@ -11,7 +11,7 @@ import stat
 
 import yaml
 
-from .findings import ERROR, Finding
+from .findings import ERROR, MAX_ERRORS, Finding
 from .nodes import MAPPING, SCALAR, SEQUENCE, Node
 
 try:
@@ -246,19 +246,22 @@ class _Composer:
         self.problems.append((node.line, node.column, (within.line, within.column), message, hint))
 
     def findings(self, root: Node) -> list[Finding]:
-        return [Finding(ERROR, _path_of(root, place), line, column, message, hint)
-                for line, column, place, message, hint in self.problems]
+        problems = self.problems[:MAX_ERRORS + 1]
+        paths = _paths_of(root, {place for _, _, place, _, _ in problems}) if problems else {}
+        return [Finding(ERROR, paths.get(place, ""), line, column, message, hint)
+                for line, column, place, message, hint in problems]
 
 
-def _path_of(root: Node, place: tuple[int, int]) -> str:
-    """The path of the key that stands at ``place``, else of the value there; "" when there is none."""
+def _paths_of(root: Node, places: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    """The paths of the keys that stand at ``places``, else of the values there."""
     todo: list[tuple[str, Node]] = [("", root)]
     seen: set[int] = set()
-    found = ""
+    keys: dict[tuple[int, int], str] = {}
+    values: dict[tuple[int, int], str] = {}
     while todo:
         path, node = todo.pop()
-        if (node.line, node.column) == place:
-            found = path  # a mapping begins where its first key does: the key is meant
+        if (node.line, node.column) in places:
+            values.setdefault((node.line, node.column), path)
         if id(node) in seen:
             continue
         seen.add(id(node))
@@ -266,10 +269,11 @@ def _path_of(root: Node, place: tuple[int, int]) -> str:
             todo.extend((f"{path}[{i}]", child) for i, child in enumerate(node.value))
         for key, key_node, value in node.items():
             below = f"{path}.{_short(key)}" if path else _short(key)
-            if (key_node.line, key_node.column) == place:
-                return below
+            if (key_node.line, key_node.column) in places:
+                keys.setdefault((key_node.line, key_node.column), below)
             todo.append((below, value))
-    return found
+    # A mapping begins where its first key does: the key is meant.
+    return {**values, **keys}
 
 
 def _place(event) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from .findings import ERROR, NOTE, WARNING, Finding
+from .findings import ERROR, MAX_ERRORS, NOTE, WARNING, Finding
 from .nodes import MAPPING, SEQUENCE, Node
 from .scalars import NotThat, as_integer, potato_reading
 
@@ -33,7 +33,7 @@ def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
         if name.plain and potato_reading(name_text):
             findings.append(Finding(
                 WARNING, f"{path}.name", name.line, name.column,
-                f"the name {name_text} is read by Potato as {potato_reading(name_text)}; quote it"))
+                f"the name {name_text[:60]} is read by Potato as {potato_reading(name_text)}; quote it"))
         if type_text == "likert" and not labels:
             labels = _likert(node)
         schemes.append(SchemeWords(name_text, type_text, labels))
@@ -52,13 +52,14 @@ def _labels(scheme: Node, path: str, findings: list[Finding]) -> tuple[str, ...]
             continue
         text = node.value
         reading = potato_reading(text) if node.plain else ""
-        if reading:
-            message, hint = f"the label {text} is read by YAML as {reading}; quote it", f'write "{text}"'
+        if reading and len(findings) <= MAX_ERRORS:
+            word = text if len(text) <= 60 else text[:60] + "..."
+            message, hint = f"the label {word} is read by YAML as {reading}; quote it", f'write "{word}"'
             if not text:
                 message, hint = "there is no label here", "write one, or remove the line"
             findings.append(Finding(ERROR, place, node.line, node.column, message, hint))
-        elif text in labels:
-            findings.append(Finding(NOTE, place, node.line, node.column, f"the label {text} is listed twice"))
+        elif text in labels and len(findings) <= MAX_ERRORS:
+            findings.append(Finding(NOTE, place, node.line, node.column, f"the label {text[:60]} is listed twice"))
         labels[text] = None
     return tuple(labels)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from .findings import ERROR, Finding
+from .findings import ERROR, MAX_ERRORS, Finding
 from .near import nearest
 from .nodes import SCALAR, SEQUENCE, Node, guessed_value
 from .scalars import FALSES, TRUES, NotThat, as_boolean, as_integer, as_number
@@ -29,10 +29,6 @@ _NAMES = {"integer": "a whole number", "number": "a number", "boolean": "true or
 #: Control characters, newlines of any kind, and characters that turn the direction of a line, so
 #: that a reader sees another script than the shell.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
-
-#: Nobody reads more, and a file of nonsense could give a quarter of a million.
-MAX_ERRORS = 1000
 
 
 class TooManyErrors(Exception):

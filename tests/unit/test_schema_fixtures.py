@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from potato_training.schema.acknowledge import PIECES
 from potato_training.schema.check import acknowledged, check
 from potato_training.schema.config import load

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from potato_training.schema import reading
 from potato_training.schema.nodes import guessed_value, plain_value
 from potato_training.schema.reading import Unreadable, parse, read_bytes

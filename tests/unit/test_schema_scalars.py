@@ -4,24 +4,25 @@ import datetime
 
 import pytest
 import yaml
-
 from potato_training.schema.scalars import NotThat, as_boolean, as_integer, as_number, potato_reading
 
 KINDS = {bool: "a boolean", int: "a number", float: "a number", type(None): "nothing (null)", str: "",
          datetime.date: "a date", datetime.datetime: "a date"}
 
-WORDS = """yes no on off y n Y N true True TRUE tRUE false null Null NULL nULL ~ none None N/A NaN .nan .NaN .inf
- -.inf .INF inf 1 -1 +1 0 00 01 010 08 0x1F 0xg 0b101 0b2 1_000 _1 1__0 1.5 1. .5 . 1e3 1.0e3 1.e+3 1.0e+3 5e-5
- 12:30 12:00:00 04:00:00 0:30 1:60 1:5 190:20:30.15 2024-01-01 2024-1-1 2024-01-01T10:00:00Z 2001-12-14t21:59:43.10-05:00
- 1-2 1-12:00 a 1a -a - + +- -1- 0o17 yes! Yess ON Off oN é ٣ 1.000.000""".split()
+WORDS = [
+    "yes", "no", "on", "off", "y", "n", "Y", "N", "true", "True", "TRUE", "tRUE", "false", "null", "Null",
+    "NULL", "nULL", "~", "none", "None", "N/A", "NaN", ".nan", ".NaN", ".inf", "-.inf", ".INF", "inf", "1",
+    "-1", "+1", "0", "00", "01", "010", "08", "0x1F", "0xg", "0b101", "0b2", "1_000", "_1", "1__0", "1.5",
+    "1.", ".5", ".", "1e3", "1.0e3", "1.e+3", "1.0e+3", "5e-5", "12:30", "12:00:00", "04:00:00", "0:30",
+    "1:60", "1:5", "190:20:30.15", "2024-01-01", "2024-1-1", "2024-01-01T10:00:00Z",
+    "2001-12-14t21:59:43.10-05:00", "1-2", "1-12:00", "a", "1a", "-a", "-", "+", "+-", "-1-", "0o17", "yes!",
+    "Yess", "ON", "Off", "oN", "é", "٣", "1.000.000",
+]
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_potatos_reading_is_that_of_its_loader(word):
-    if word in ("-", "~"):
-        value = None if word == "~" else "-"
-    else:
-        value = yaml.safe_load(f"[{word}]")[0]
+    value = "-" if word == "-" else yaml.safe_load(f"[{word}]")[0]
     expected = KINDS[type(value)]
     got = potato_reading(word)
     assert got.replace(" in base 60", "") == expected
@@ -42,9 +43,9 @@ def test_numbers(text, value):
     assert type(got) is type(value)
 
 
-@pytest.mark.parametrize("text", ["", "a", "-", "+", ".", "..5", "-.", "1:30", "0x10", "010", "08", "00", "1__0", "_1", "1_",
-                                  "1e", "1e400", ".inf", "-.INF", ".nan", "nan", "Infinity", "1 2", " 1", "1 ", "1\n",
-                                  "٣", "1" * 41, "1,5", "--1", "0b1", "0o7", "5GB", "1_000_.5"])
+@pytest.mark.parametrize("text", ["", "a", "-", "+", ".", "..5", "-.", "1:30", "0x10", "010", "08", "00", "1__0", "_1",
+                                  "1_", "1e", "1e400", ".inf", "-.INF", ".nan", "nan", "Infinity", "1 2", " 1", "1 ",
+                                  "1\n", "٣", "1" * 41, "1,5", "--1", "0b1", "0o7", "5GB", "1_000_.5"])
 def test_what_is_no_number(text):
     with pytest.raises(NotThat):
         as_number(text)

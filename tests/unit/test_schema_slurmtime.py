@@ -5,7 +5,6 @@ import shutil
 import subprocess
 
 import pytest
-
 from potato_training.schema.slurmtime import UNLIMITED, seconds
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -13,12 +12,13 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 FORMS = [
     ("90", 90 * MINUTE), ("05", 5 * MINUTE), ("4:00", 4 * MINUTE), ("0:30", 30), ("90:00", 90 * MINUTE),
     ("12:00:00", 12 * HOUR), ("04:00:00", 4 * HOUR), ("1:90:00", 2.5 * HOUR), ("1-12", 36 * HOUR), ("1-48", 3 * DAY),
-    ("1-12:30", 36.5 * HOUR), ("0-05:59:59", 6 * HOUR - 1), ("1-12:30:15", 36.5 * HOUR + 15), ("1-0:75", DAY + 75 * MINUTE),
+    ("1-12:30", 36.5 * HOUR), ("0-05:59:59", 6 * HOUR - 1), ("1-12:30:15", 36.5 * HOUR + 15),
+    ("1-0:75", DAY + 75 * MINUTE),
     ("0", UNLIMITED), ("0:0", UNLIMITED), ("00:00:00", UNLIMITED), ("UNLIMITED", UNLIMITED), ("unlimited", UNLIMITED),
     ("INFINITE", UNLIMITED), ("Infinite", UNLIMITED), ("999999-0", 999999 * DAY),
 ]
-REFUSED_BY_BOTH = ["1h", "", " 90", "90 ", "24:00:00:00", "1-2-3", "-1-", ":5", "5:", "1::2", "::1", "1:2:", "1-1:", "1-:1",
-                   "1.5", "+5", "1-1:1:1:1", "True", "36000.0", "-1:"]
+REFUSED_BY_BOTH = ["1h", "", " 90", "90 ", "24:00:00:00", "1-2-3", "-1-", ":5", "5:", "1::2", "::1", "1:2:", "1-1:",
+                   "1-:1", "1.5", "+5", "1-1:1:1:1", "True", "36000.0", "-1:"]
 #: sbatch 22.05 takes these, and nobody means what it makes of them.
 REFUSED_BY_US = ["-5", "-1", "-0", "1-"]
 
