@@ -23,15 +23,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..runtime import front
+    from ..runtime import lookup, summon
     from ..runtime.places import Places
 
     where = Places(task_dir(args.config))
-    store = front.open_store(where.task_dir)
-    found = front.find(store, args.run)
+    store = lookup.open_store(where.task_dir)
+    found = lookup.find(store, args.run)
     assert store is not None
     if store.wish(found.run_id, "keep" if args.keep else "cancel") == "over":
         raise UserError(f"run {found.run_id} is over: {found.state}")
-    front.ensure_supervisor(where)
+    summon.ensure_supervisor(where)
     say(f"{'stopping and keeping' if args.keep else 'cancelling'} run {found.run_id}")
     return 0

@@ -76,16 +76,16 @@ def run(args: argparse.Namespace) -> int:
 
 def checked_config(path: str) -> Config | None:
     """The config, its warnings on stderr. None when it has errors: then stderr has what `validate` prints."""
+    from ..runtime.trainers import Nameable
     from ..schema.config import load
     from ..schema.report import line_of
-    from .known_trainers import KnownTrainers
 
-    found = load(path, trainers=KnownTrainers())
+    found = load(path, trainers=Nameable())
     if found.config is None:
         from ..schema.check import check
         from ..schema.report import as_text
 
-        print(as_text(check(path, KnownTrainers()), strict=False), file=sys.stderr)
+        print(as_text(check(path, Nameable()), strict=False), file=sys.stderr)
         return None
     for finding in found.warnings:
         print(line_of(path, finding), file=sys.stderr)

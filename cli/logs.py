@@ -24,13 +24,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..runtime import front, places
+    from ..runtime import lookup, places, summon
     from ..runtime.eventlog import Tail
     from ..runtime.places import Places
 
     where = Places(task_dir(args.config))
-    store = front.open_store(where.task_dir)
-    found = front.find(store, args.run)
+    store = lookup.open_store(where.task_dir)
+    found = lookup.find(store, args.run)
     assert store is not None
     tail = Tail(where.run_dir(found.run_id) / (places.AGENT_LOG if args.agent else places.RUN_LOG))
     while True:
@@ -41,5 +41,5 @@ def run(args: argparse.Namespace) -> int:
         if not lines and (not args.follow or now is None or (now.over and now.settled)):
             return 0
         if not lines:
-            front.ensure_supervisor(where)
+            summon.ensure_supervisor(where)
             time.sleep(_LOOK_S)

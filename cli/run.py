@@ -30,16 +30,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..runtime import front
+    from ..runtime import request
     from ..runtime.places import Places
     from ..runtime.store import Store
+    from ..runtime.submit import submit
     from .watch import watch
 
     config = checked(args.config)
     schemas = [name for name in args.schemas.split(",") if name]
-    submitted = front.submit(
-        config, trainer=args.trainer, schemas=schemas, backend=args.backend, params=_params(args), trigger="cli"
-    )
+    params = request.written_params(request.chosen_trainer(args.trainer), args.param)
+    submitted = submit(config, trainer=args.trainer, schemas=schemas, backend=args.backend, params=params)
     where = Places(config.task_dir)
     store = Store(where.store)
     say(f"run {submitted.run_id}: {submitted.trainer} on {submitted.backend}, schemas {', '.join(submitted.schemas)}")
@@ -56,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
 
 def checked(path: str) -> Any:
     """The config, with its warnings on stderr; ConfigError with every finding when it has errors."""
+    from ..runtime.trainers import Nameable
     from ..schema.config import ConfigError, load
     from ..schema.report import line_of
-    from .known_trainers import KnownTrainers
 
-    result = load(path, trainers=KnownTrainers())
+    result = load(path, trainers=Nameable())
     if result.config is None:
         raise ConfigError(result.errors + result.warnings, path)
     for finding in result.warnings:
@@ -99,16 +99,6 @@ def _published(report: Any) -> str:
         if isinstance(value, int) and value and key not in ("published", "read")
     )
     return f"{report.get('published', 0)} published" + (f" ({rest})" if rest else "")
-
-
-def _params(args: argparse.Namespace) -> dict[str, Any]:
-    from ..schema.params import nested, parse_param
-    from ..worker.trainers import catalogue
-
-    info = catalogue(plugins=True).get(args.trainer or "sklearn-text")
-    if info is None:
-        return {}
-    return nested([parse_param(info.params_schema, text) for text in args.param])
 
 
 def _leave(run_id: str) -> None:

@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..runtime.front import open_store
+    from ..runtime.lookup import open_store
 
     store = open_store(task_dir(args.config))
     runs = store.runs(args.limit) if store else []
@@ -47,9 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def record(r: Any) -> dict[str, Any]:
     """A run as plain values."""
-    from dataclasses import asdict
-
-    return asdict(r)
+    return dict(r._asdict())
 
 
 def ran_on(r: Any) -> str:

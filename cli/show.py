@@ -29,12 +29,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..runtime import front
+    from ..runtime import lookup
     from ..runtime.places import Places
     from .runs import ran_on, record
 
     where = Places(task_dir(args.config))
-    found = front.find(front.open_store(where.task_dir), args.run)
+    found = lookup.find(lookup.open_store(where.task_dir), args.run)
     if args.json:
         import json
 

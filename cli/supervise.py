@@ -19,14 +19,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..runtime import front, supervisor
+    from ..runtime import lookup, summon, supervisor
     from ..runtime.places import Places
 
     where = Places(task_dir(args.config))
-    if front.open_store(where.task_dir) is None:
+    if lookup.open_store(where.task_dir) is None:
         say("no runs in this project yet: nothing to supervise")
         return 0
-    if front.supervisor_runs(where):
+    if summon.supervisor_runs(where):
         say("a supervisor of this project is running already")
         return 0
     return supervisor.main(where.task_dir)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..runtime.trainers import Nameable
 from ..schema.check import Report, acknowledged, check
 from ..schema.report import as_github, as_json, as_text
-from .known_trainers import KnownTrainers
 
 HELP = "check a config without starting anything"
 
@@ -31,7 +31,7 @@ def configure(parser) -> None:
 
 
 def run(args) -> int:
-    reports = [acknowledged(check(path, KnownTrainers())) for path in args.configs or ["config.yaml"]]
+    reports = [acknowledged(check(path, Nameable())) for path in args.configs or ["config.yaml"]]
     print(_printed(reports, args.format, args.strict))
     return int(any(report.fails(args.strict) for report in reports))
 

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from ..runtime import front, places
+from ..runtime import places, summon
 from ..runtime.eventlog import Tail
 from ..runtime.places import Places
 from ..runtime.store import Run, Store
@@ -28,7 +28,7 @@ def watch(store: Store, where: Places, run_id: str) -> bool:
     with view:
         while True:
             try:
-                front.ensure_supervisor(where)
+                summon.ensure_supervisor(where)
                 run = store.get(run_id)
                 view.lines([line for line in log.lines() if not _STDERR.match(line)])
                 if run is None or (run.over and run.settled):

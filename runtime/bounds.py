@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, fields
 from functools import cache
+from typing import NamedTuple
 
 from ..worker.protocol import AGENT_GIVE_UP_S, HEARTBEAT_TIMEOUT_S
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     #: Between two looks at the ledger when nothing woke us.
     tick_s: float = 0.1
     #: A gap between two looks longer than this means that we were stopped or asleep ourselves: the
@@ -49,6 +48,5 @@ def bounds() -> Bounds:
         given = json.loads(os.environ.get("POTATO_TRAINING_BOUNDS", "{}"))
     except ValueError:
         given = {}
-    known = {field.name for field in fields(Bounds)}
     numbers = given.items() if isinstance(given, dict) else ()
-    return Bounds(**{name: float(v) for name, v in numbers if name in known and isinstance(v, (int, float))})
+    return Bounds(**{name: float(v) for name, v in numbers if name in Bounds._fields and isinstance(v, (int, float))})

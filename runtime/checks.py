@@ -45,11 +45,11 @@ def check(config: Config, backend: str, trainer: str | None = None) -> Report:
     The trainer is the one named, else auto_retrain's, else hf-text-classification. Raises UsageError for
     a backend or trainer that is not there.
     """
-    from ..worker.trainers import catalogue
+    from .trainers import Trainers
 
     if backend not in config.backends:
         raise UsageError(f"there is no backend {backend!r}", f"the backends are: {', '.join(config.backends)}")
-    known = catalogue(plugins=True)
+    known = Trainers()
     name = trainer or _auto_trainer(config, known)
     if name not in known:
         raise UsageError(f"there is no trainer {name!r}", f"the trainers are: {', '.join(sorted(known))}")

@@ -123,13 +123,13 @@ class Drive:
     def _build(self) -> None:
         from ..project.bundle import build_bundle
         from ..schema.config import load_or_raise
-        from ..worker.trainers import catalogue
+        from .trainers import Nameable
 
         run = self._get()
         make_private_dir(str(self._run_dir))
         self._store.advance(self._run_id, BUILDING, step="reading the annotations")
         self._log(f"run {run.run_id}: {run.trainer} on {run.backend}, schemas {', '.join(run.schemas)}")
-        config = load_or_raise(self._places.task_dir / run.config, trainers=catalogue(plugins=True))
+        config = load_or_raise(self._places.task_dir / run.config, trainers=Nameable())
         if run.backend not in config.backends:
             raise UserError(f"backend {run.backend!r} is no longer in {run.config}", "start the run on another backend")
         bundle = build_bundle(config, run.schemas, self._run_dir / places.BUNDLE, check=self._check)

@@ -6,12 +6,9 @@ annotator.
 
 from __future__ import annotations
 
-import secrets
 import time
-from dataclasses import dataclass
 from pathlib import Path
-
-from ..worker.jobdir import make_private_dir
+from typing import NamedTuple
 
 #: Files of a run directory.
 JOB = "job.json"
@@ -25,8 +22,7 @@ PREDICTIONS = "predictions.jsonl"
 ARTIFACTS = "artifacts"
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """The paths of one project's training."""
 
     task_dir: Path
@@ -64,10 +60,14 @@ class Places:
 
     def prepare(self) -> None:
         """Makes the folders, for the owner's eyes only whatever the umask says."""
+        from ..worker.jobdir import make_private_dir
+
         for folder in (self.root, self.runs, self.root / "jobs"):
             make_private_dir(str(folder))
 
 
 def new_run_id() -> str:
     """A name that sorts by time and is also fit for a folder, a unix socket and a job name."""
+    import secrets
+
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)

@@ -23,9 +23,9 @@ class RequestError(UsageError):
 
 def chosen_trainer(name: str | None) -> Any:
     """The TrainerInfo of that name; ``sklearn-text`` when none is named."""
-    from ..worker.trainers import catalogue
+    from .trainers import Trainers
 
-    known = catalogue(plugins=True)
+    known = Trainers()
     name = name or DEFAULT_TRAINER
     if name not in known:
         raise RequestError("trainer", f"there is no trainer {name!r}", f"the trainers are: {', '.join(sorted(known))}")

@@ -33,9 +33,10 @@ def settle(store: Store, where: Places, run_id: str) -> None:
 
 def _config(where: Places, run: Run, store: Store) -> Config | None:
     from ..schema.config import load_or_raise
+    from .trainers import Nameable
 
     try:
-        return load_or_raise(where.task_dir / run.config)
+        return load_or_raise(where.task_dir / run.config, trainers=Nameable())
     except UserError as error:
         if run.state == SUCCEEDED:
             text = f"the predictions were not published: {run.config} has errors now"

@@ -12,9 +12,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..worker.protocol import CANCELLING, QUEUED
 from . import life
@@ -63,8 +62,7 @@ CREATE TABLE IF NOT EXISTS tokens (
 _VERSION = 1
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One row of the ledger. Times are unix seconds; ``facts`` is the rest of the record."""
 
     place: int
@@ -85,15 +83,14 @@ class Run:
     hint: str
     wish: str | None
     settled: bool
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any]
 
     @property
     def over(self) -> bool:
         return life.is_over(self.state)
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(NamedTuple):
     """Something on a far side that must still be let go of. ``target`` is what finds it again."""
 
     run_id: str

@@ -20,9 +20,14 @@ def catalogue(plugins=False):
     """{name: TrainerInfo} of the built-in trainers, and with ``plugins`` of those installed as entry points."""
     found = {name: load(name).info for name in _BUILT_IN}
     if plugins:
-        for name in sorted(set(_entry_points()) - set(found)):
+        for name in plugin_names():
             found[name] = load(name).info
     return found
+
+
+def plugin_names():
+    """Names that installed entry points add to the built-in ones, sorted."""
+    return sorted(set(_entry_points()) - set(_BUILT_IN))
 
 
 def load(name):
