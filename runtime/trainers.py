@@ -1,4 +1,7 @@
-"""The trainers that may be named here: the built-in ones, and those that are installed as plug-ins."""
+"""The trainers that may be named here: the built-in ones, and those that are installed as plug-ins.
+
+Their modules are imported on the first question that needs them: checking a config mostly does not.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from typing import Any
 
 from ..schema.errors import UserError
 from ..schema.rules import BUILTIN_NAMES
-from ..worker import trainers as catalogue
 
 
 class Trainers(Mapping[str, Any]):
@@ -17,15 +19,19 @@ class Trainers(Mapping[str, Any]):
     """
 
     def __getitem__(self, name: str) -> Any:
-        if name not in catalogue.BUILTIN_NAMES and (name in BUILTIN_NAMES or name not in catalogue.plugin_names()):
+        from ..worker import trainers
+
+        if name not in trainers.BUILTIN_NAMES and (name in BUILTIN_NAMES or name not in trainers.plugin_names()):
             raise KeyError(name)
         try:
-            return catalogue.load(name).info
-        except (catalogue.BadSpec, catalogue.MissingDependency) as error:
+            return trainers.load(name).info
+        except (trainers.BadSpec, trainers.MissingDependency) as error:
             raise UserError(str(error), "mend or remove the package that brings this trainer") from error
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*catalogue.BUILTIN_NAMES, *catalogue.plugin_names()])
+        from ..worker import trainers
+
+        return iter([*trainers.BUILTIN_NAMES, *trainers.plugin_names()])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
