@@ -1,5 +1,6 @@
 """predictions.jsonl: written beside its name, fsynced, renamed, with the digest of its bytes."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -24,7 +25,8 @@ class PredictionsFile:
 
     def __exit__(self, kind, error, trace):
         if not self._file.closed:
-            self._file.close()
+            with contextlib.suppress(OSError):      # a full disk refuses the rest of the buffer once more
+                self._file.close()
             os.unlink(self.path + ".tmp")
 
     def add(self, schema, split, row_id, scores):

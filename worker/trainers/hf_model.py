@@ -45,7 +45,8 @@ def _explain_hub(error, name, cache, offline):
         return TrainerError("model '%s' is gated: huggingface.co wants its terms accepted first" % name,
                             "accept them there, and set HF_TOKEN (env_file keeps it secret)")
     why = "HF_HUB_OFFLINE is set" if offline else "huggingface.co cannot be reached from here"
-    return TrainerError("model '%s': config.json is not in %s, and %s" % (name, cache, why), bring, code="model_not_here")
+    return TrainerError("model '%s': config.json is not in %s, and %s" % (name, cache, why), bring,
+                        code="model_not_here")
 
 
 def _whole(directory, name):

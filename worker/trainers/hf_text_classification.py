@@ -26,6 +26,8 @@ PARAMS = {
         "epochs": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000, "default": None,
                    "description": "passes over the train items; not given: 3 to 20, more for fewer items"},
         "learning_rate": dict(_NUMBER, exclusiveMinimum=0, default=5e-5, description="at its peak, after the warm-up"),
+        "head_factor": dict(_NUMBER, exclusiveMinimum=0, default=10.0,
+                            description="how much faster the new classification head learns than the rest"),
         "batch_size": dict(_WHOLE, minimum=1, maximum=4096, default=16, description="items of one forward pass"),
         "max_length": dict(_WHOLE, minimum=8, maximum=100_000, default=256,
                            description="tokens of a text that are read"),
@@ -106,7 +108,7 @@ class HFTextClassification(Trainer):
         run.log("training for %d epochs in %s on %s" % (epochs, training.name, run.device))
         run.step("training")
         loop = Loop(self.model, run, params, task.kind, task.seed, self._collate, training,
-                    self._class_weights([e.target for e in train]), self._judge)
+                    self._class_weights([e.target for e in train]), self._judge, new)
         loop.train(encoded, self._tensor([e.target for e in train]), epochs)
 
     def _quiet(self):
