@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..runtime.trainers import Nameable
 from ..schema.check import Report, acknowledged, check
 from ..schema.report import as_github, as_json, as_text
 
@@ -31,9 +30,27 @@ def configure(parser) -> None:
 
 
 def run(args) -> int:
-    reports = [acknowledged(check(path, Nameable())) for path in args.configs or ["config.yaml"]]
+    reports = [acknowledged(check(path, _Trainers())) for path in args.configs or ["config.yaml"]]
     print(_printed(reports, args.format, args.strict))
     return int(any(report.fails(args.strict) for report in reports))
+
+
+class _Trainers:
+    """Those of runtime.trainers, which is imported for a config that names another than the built-in ones, or params."""
+
+    def _all(self):
+        from ..runtime.trainers import Nameable
+
+        return Nameable()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._all()
+
+    def __iter__(self):
+        return iter(self._all())
+
+    def get(self, name: str):
+        return self._all().get(name)
 
 
 def _printed(reports: list[Report], form: str, strict: bool) -> str:

@@ -67,7 +67,8 @@ def guessed_value(node: Node):
         return node.value
     if node.is_null:
         return None
-    for read in (as_integer, as_number, as_boolean):
+    numeric = node.value[0] in "0123456789+-."
+    for read in (as_integer, as_number) if numeric else (as_boolean,):
         try:
             return read(node.value)
         except NotThat:

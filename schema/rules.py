@@ -6,6 +6,7 @@ The rules for one backend's entry are in backend_rules.
 from __future__ import annotations
 
 from .backend_rules import check_backend
+from .errors import UserError
 from .findings import NOTE, WARNING
 from .near import distance, folded, nearest
 from .nodes import MAPPING, Node
@@ -139,7 +140,11 @@ class Rules:
         params_node, params = self.find("auto_retrain", "params")
         if params_node is None or not params:
             return
-        words = self.trainers.get(trainer) if hasattr(self.trainers, "get") else None
+        try:
+            words = self.trainers.get(trainer) if hasattr(self.trainers, "get") else None
+        except UserError as broken:
+            self.walker.say(node or self.node, f"{TRAINING}.auto_retrain.trainer", broken.message, broken.hint)
+            return
         schema = getattr(words, "params_schema", None)
         if schema is not None and isinstance(params, dict):
             checker = Walker(schema)

@@ -53,6 +53,8 @@ class Walker:
         self.root = root
         self.findings: list[Finding] = []
         self.errors = 0
+        #: Whether keys that the schema leaves open are of interest.
+        self.guesses = True
 
     def say(self, node: Node, path: str, message: str, hint: str = "", level: str = ERROR) -> None:
         self.findings.append(Finding(level, path, node.line, node.column, message, hint))
@@ -214,7 +216,7 @@ class Walker:
                 self.unknown(key, key_node, child, schema, below)
             elif extra is not True:
                 values[key] = self.walk(child, extra, below, key)
-            else:
+            elif self.guesses and "allOf" not in schema:
                 values[key] = guessed_value(child)
         for part in schema.get("allOf", ()):
             if "if" not in part:
@@ -228,6 +230,7 @@ class Walker:
 
     def fits(self, node: Node, schema: dict) -> bool:
         quiet = Walker(self.root)
+        quiet.guesses = False
         quiet.object(node, schema, "")
         return not quiet.findings
 
