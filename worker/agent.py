@@ -7,7 +7,6 @@ again on the same job directory, it brings the news to the agent that is alive, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -30,27 +29,39 @@ _LONGEST_SOCKET = 103
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Exit code 0: the job is reported, or another agent has it. 1: not. 2: wrong usage."""
-    parser = argparse.ArgumentParser(
-        prog="python -m potato_training.worker.agent", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--job-dir", required=True, metavar="DIR", help="the job's directory; made when missing")
-    options = parser.parse_args(arguments)
+    job_dir = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     os.umask(0o077)
     try:
         address, token = parse_hello(read_line(0))
     except (ValueError, TimeoutError) as error:
         say("%s" % error)
         return 2
-    jobdir = JobDir(options.job_dir)
+    jobdir = JobDir(job_dir)
     jobdir.create()
     return tunnel(jobdir, address, token, Ears(0))
+
+
+def parse_arguments(arguments: List[str]) -> str:
+    """The job directory."""
+    if len(arguments) == 2 and arguments[0] == "--job-dir":
+        return arguments[1]  # as every launcher says it: argparse would cost each agent one or two MiB
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="python -m potato_training.worker.agent", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--job-dir", required=True, metavar="DIR", help="the job's directory; made when missing")
+    return str(parser.parse_args(arguments).job_dir)
 
 
 def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears) -> int:
     """One job through a socket: as its agent, or as the messenger to the agent that is alive."""
     lock = Lock(jobdir.path(protocol.AGENT_LOCK))
     ours = lock.take()
+    if not ours:
+        time.sleep(0.1)  # a supervisor that asks whether the lock is held has it for an instant
+        ours = lock.take()
     if not ours and lock.holder().get("host", hostname()) == hostname():
         bring_news(jobdir, address, token)
         announce("attached")
@@ -82,8 +93,8 @@ def work(jobdir: JobDir, generation: int, ears: Ears) -> bool:
     try:
         JobAgent(jobdir, link, LocalLauncher(), ears, say=say).run()
     except GaveUp:
-        attached = read_attach(jobdir)
-        if attached is None or attached[0] != generation or not attached[1] or attached[1:] == (link.address, link.token):
+        now = read_attach(jobdir)
+        if now is None or now[0] != generation or not now[1] or now[1:] == (link.address, link.token):
             raise
         return False
     finally:
