@@ -9,6 +9,7 @@ from .common import table
 
 #: A confusion matrix wider than this is not printed; the run's record has it.
 _MAX_LABELS = 12
+_WEAKEST = 8
 
 
 def scores(run_facts: Mapping[str, Any]) -> str:
@@ -45,10 +46,15 @@ def _number(metrics: Mapping[str, Any], key: str) -> str:
 
 def _per_label(split: str, labels: Mapping[str, Any]) -> str:
     rows = [[f"label ({split})", "items", "precision", "recall", "F1"]]
-    for label, m in labels.items():
-        if isinstance(m, Mapping):
-            rows.append([label, str(m.get("n", "?")), *(_number(m, key) for key in ("precision", "recall", "f1"))])
-    return table(rows)
+    known = [(label, m) for label, m in labels.items() if isinstance(m, Mapping)]
+    shown, rest = known, ""
+    if len(known) > _MAX_LABELS:
+        met = [(label, m) for label, m in known if m.get("n")]
+        shown = sorted(met, key=lambda item: item[1].get("f1") or 0)[:_WEAKEST]
+        rest = f"\nthe {len(shown)} weakest of {len(known)} labels; potato training show RUN --json has them all"
+    for label, m in shown:
+        rows.append([label, str(m.get("n", "?")), *(_number(m, key) for key in ("precision", "recall", "f1"))])
+    return table(rows) + rest
 
 
 def _confusion(split: str, m: Mapping[str, Any], labels: list[str]) -> str:

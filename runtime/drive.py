@@ -149,7 +149,7 @@ class Drive:
         )
         self._log(*(f"warning: {warning}" for warning in bundle.warnings))
         counts = ", ".join(f"{split['n']} {name}" for name, split in bundle.manifest["splits"].items())
-        self._log(f"bundle of {bundle.size / 1e6:.1f} MB: {counts}")
+        self._log(f"bundle of {max(bundle.size // 1000, 1):,} kB: {counts}")
         write_job(self._run_dir, job_message(run, config, bundle, python=sys.executable))
 
     def _check(self) -> None:
