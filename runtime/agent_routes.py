@@ -169,6 +169,8 @@ def _read(size: int) -> bytes:
     """Some of the request's body, at most ``size`` bytes; b"" at its end."""
     try:
         return flask.request.stream.read(size) or b""
+    except TimeoutError:
+        raise ProtocolError(408, {"error": "the body did not arrive in time"}) from None
     except (ClientDisconnected, ValueError):
         raise agent_bodies.bad("body", "did not arrive whole") from None
 

@@ -1,15 +1,17 @@
-"""cheroot, taught three manners that an upload from a stranger needs.
+"""cheroot, taught the manners that a stranger's request needs.
 
 As it comes, cheroot 11 reads the whole of an unread body into memory before it answers on a kept
-connection (a refused upload of 200 MB takes 200 MB), reads a chunk as large as the sender claims, and
-closes a socket with bytes unread, which on TCP destroys the very answer that said why. Here a body is
-handed on as it arrives, an unread one closes the connection, and the close waits a moment for the
-other side to have read the answer.
+connection (a refused upload of 200 MB takes 200 MB), reads a chunk as large as the sender claims,
+closes a socket with bytes unread, which on TCP destroys the very answer that said why, and gives each
+new connection a thread although nothing has been said on it yet (as many silent ones as there are
+threads stop the server). Here a body is handed on as it arrives, an unread one closes the connection,
+the close waits a moment for the other side to have read the answer, and silence costs no thread.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import sys
 import time
@@ -20,6 +22,7 @@ from cheroot import wsgi
 
 #: Left unread up to here, the rest of a body is read and the connection kept.
 _SMALL_REST = 64 * 1024
+_REST_S = 0.2
 _LINE = 4096
 _LINGER_S = 1.0
 _LINGER_BYTES = 4 * 1024 * 1024
@@ -28,15 +31,36 @@ _LINGER_BYTES = 4 * 1024 * 1024
 def make_server(app: Callable[..., Any], address: str | tuple[str, int], *, threads: int = 4) -> wsgi.Server:
     """A server that is not bound yet (``prepare`` and ``serve`` are cheroot's). ``address``: a unix socket's
     path, or (host, port)."""
-    server = wsgi.Server(address, app, numthreads=threads, server_name="potato-training", shutdown_timeout=2)
+    server = _Server(
+        address, app, numthreads=threads, server_name="potato-training", shutdown_timeout=2, request_queue_size=128
+    )
     server.gateway = _Gateway
     server.timeout = 30  # of one read or write; also how long a quiet connection is kept
+    server.keep_alive_conn_limit = 2000
+    server.max_request_header_size = 32 * 1024
     server.error_log = _log  # type: ignore[method-assign]
     return server
 
 
 def _log(msg: str = "", level: int = 20, traceback: bool = False) -> None:
     print(f"http: {msg}", file=sys.stderr)
+
+
+class _Server(wsgi.Server):
+    def process_conn(self, conn: Any) -> None:
+        """Called for a connection that is new or has something to say; the first kind waits for the second."""
+        if conn.rfile.has_data() or _readable(conn.socket):
+            super().process_conn(conn)
+        elif self.can_add_keepalive_connection:
+            self.put_conn(conn)
+        else:
+            conn.close()
+
+
+def _readable(sock: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class KnownBody:
@@ -130,10 +154,14 @@ class _Gateway(wsgi.Gateway_10):
         return super().start_response(status, headers, exc_info)
 
     def _read_small_rest(self) -> None:
+        """Reads a little that was left unread, if it is here: then the connection can be kept."""
         if 0 < self._body.remaining <= _SMALL_REST:
+            sock = self.req.conn.socket
             with contextlib.suppress(OSError):
+                sock.settimeout(_REST_S)
                 while self._body.read(_SMALL_REST):
                     pass
+                sock.settimeout(self.req.server.timeout)
 
     def respond(self) -> None:
         try:

@@ -110,28 +110,27 @@ class Tail:
         return Line(number, *parsed)
 
     def _advance(self, data: bytes) -> None:
+        if not self._offset:
+            self._head = data[:_REMEMBERED].split(b"\n")[0]  # the first line: its time makes it unique
         self._offset += len(data)
         self._last = (self._last + data)[-_REMEMBERED:] if len(data) < _REMEMBERED else data[-_REMEMBERED:]
 
     def _notice_changes(self, file: BinaryIO) -> None:
         """A file that was cut or replaced: what is new in it gets the numbers that come next."""
         found = os.fstat(file.fileno())
-        head = file.read(_REMEMBERED)
-        same_head = head[:len(self._head)] == self._head[:len(head)]
+        same_head = file.read(len(self._head)) == self._head[:found.st_size]
         changed = found.st_ino != self._inode or found.st_size < self._offset or not same_head
         if self._inode is not None and changed:
             if found.st_size >= self._offset and same_head and self._is_continued(file):
                 pass  # a copy put in its place, with all that was read
-            elif found.st_size < self._offset and same_head and head:
+            elif found.st_size < self._offset and same_head and found.st_size:
                 self.strange.append("%s became shorter" % self._name)
                 self._offset = self._whole_lines(file, found.st_size)
                 self._last = b""
             else:
                 self.strange.append("%s was replaced; reading it from its start" % self._name)
-                self._offset, self._last, self._skipping = 0, b"", False
+                self._offset, self._head, self._last, self._skipping = 0, b"", b"", False
         self._inode = found.st_ino
-        if len(self._head) < _REMEMBERED or not same_head:
-            self._head = head
 
     def _is_continued(self, file: BinaryIO) -> bool:
         file.seek(self._offset - len(self._last))

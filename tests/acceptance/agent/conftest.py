@@ -57,11 +57,15 @@ class Bench:
         self.wait_until = wait_until
         self.intake = memory_intake.MemoryIntake()
         self.token = secrets.token_urlsafe(32)
-        self.listener = Listener(make_app(self.intake))
-        self.listener.start()
         self.jobdir = JobDir(folder / "job")
         self.agents = []
         self.job = None
+        self._listener = None
+
+    @property
+    def listener(self):
+        """The server's door, opened when it is first asked for."""
+        return self._listener or self.new_listener()
 
     def add_job(self, plan, *, files=None, env=None, **fields):
         """The job that the stub worker does by ``plan``; ``fields`` go into the job message."""
@@ -108,9 +112,9 @@ class Bench:
 
     def new_listener(self):
         """The server's door at another place, as after a new login."""
-        self.listener = Listener(make_app(self.intake))
-        self.listener.start()
-        return self.listener
+        self._listener = Listener(make_app(self.intake))
+        self._listener.start()
+        return self._listener
 
     def wait_for_worker_event(self, **fields):
         def seen():
@@ -137,7 +141,8 @@ class Bench:
         if self.worker is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.worker.pgid, signal.SIGKILL)
-        self.listener.stop()
+        if self._listener is not None:
+            self._listener.stop()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import os
 import tarfile
 
 import pytest
-
 from potato_training.runtime.protocol_types import BundleFile
 
 RUNNING = ["event", "status", {"state": "running"}]
