@@ -53,7 +53,8 @@ def word(value: Any) -> Shell:
     """One word of sh, bash and dash that stands for exactly the characters of ``value``."""
     value = text(value)
     if value.startswith("~"):  # SC2088: a tilde in quotes looks like a mistake; in quotes of its own it does not
-        return Shell("'~'" + (word(value[1:]) if value != "~" else ""))
+        rest = value.lstrip("~")
+        return Shell("'" + value[: len(value) - len(rest)] + "'" + (word(rest) if rest else ""))
     if not _NOT_IN_SINGLE.search(value):
         return Shell("'" + value + "'")
     if not _NOT_IN_DOUBLE.search(value):

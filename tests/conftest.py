@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,86 @@ def new_project(tmp_path, write_project):
         return load_or_raise(write_project(tmp_path / "made", items, answers or {}, **options))
 
     return make
+
+
+# --- compiled scripts -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """``compiled("slurm", run_id="r1", time="1:00", ...)``: a CompiledRun of a backend called ``there``.
+
+    The keys beyond the defaults are taken as they are, so that the compiler gets to see what validation refuses.
+    """
+    from potato_training.compiler import RunRequest, compile_run
+    from potato_training.schema.config import Backend, load_or_raise
+
+    path = tmp_path_factory.mktemp("compiled") / "config.yaml"
+    there = {"ssh": {"type": "ssh", "host": "gpu"}, "slurm": {"type": "slurm", "host": "login", "remote_dir": "~/pt"},
+             "agent": {"type": "agent"}}
+    path.write_text(json.dumps({
+        "task_dir": ".", "data_files": ["items.jsonl"], "item_properties": {"id_key": "id", "text_key": "text"},
+        "annotation_schemes": [SENTIMENT], "model_training": {"enabled": True, "backends": there}}))
+    config = load_or_raise(path)
+
+    def make(kind, *, run_id="example", version="1.2.3", **keys):
+        base = config.backends[kind]
+        backend = Backend("there", kind, {**base.keys, **keys})
+        asked = RunRequest(run_id, "there", "sklearn-text", ("sentiment",))
+        return compile_run(replace(config, backends={"there": backend}), asked, version=version)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def shellcheck(tmp_path_factory):
+    """``shellcheck(text)``: what shellcheck says of a script, with nothing excluded; "" when it is silent."""
+    program = Path(sys.executable).with_name("shellcheck")
+    env = {**os.environ, "LC_ALL": "C.UTF-8"}
+
+    def check(*texts):
+        files = []
+        for n, text in enumerate(texts):
+            files.append(tmp_path_factory.mktemp("checked") / f"{n}.sh")
+            files[-1].write_text(text, encoding="utf-8")
+        done = subprocess.run([program, "--norc", "-f", "gcc", *files], capture_output=True, text=True, env=env)
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout
+
+    return check
+
+
+class Answer:
+    """What a script said between its two marks: ``values["error"]`` is a list; ``end`` is its code or None."""
+
+    def __init__(self, mark, done):
+        self.returncode, self.stderr = done.returncode, done.stderr.decode("utf-8", "replace")
+        _, found, rest = done.stdout.partition(b"\n" + mark + b" begin\n")
+        assert found, (done.stdout, done.stderr)
+        said, ended, self.rest = rest.partition(mark + b" end ")
+        self.end = int(self.rest.split(b"\n")[0]) if ended else None
+        self.said = said
+        self.values = {}
+        for line in said.decode("utf-8").splitlines():
+            key, _, value = line.partition("=")
+            self.values.setdefault(key, []).append(value)
+
+
+@pytest.fixture(scope="session")
+def over_ssh():
+    """``over_ssh(script, *lines, shell="/bin/sh", tail=b"", env=...)``: a script run as ssh runs it on a host.
+
+    The command that the login shell gets is one fixed line; the script is the first bytes of stdin, then a mark,
+    then ``lines``, then ``tail``. Gives an Answer.
+    """
+
+    def run(script, *lines, shell="/bin/sh", login=("/bin/sh", "-c"), tail=b"", **options):
+        body = script.encode("utf-8")
+        mark = b"mark-" + os.urandom(8).hex().encode()
+        said = b"".join(line.encode("utf-8") + b"\n" for line in lines)
+        command = f"exec {shell} -c 'eval \"$(dd bs=1 count={len(body)} 2>/dev/null)\"'"
+        done = subprocess.run([*login, command], input=body + mark + b"\n" + said + tail, capture_output=True,
+                              timeout=PATIENCE_S, **options)
+        return Answer(mark, done)
+
+    return run
