@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from ..schema.check import Report, acknowledged, check
 from ..schema.report import as_github, as_json, as_text
 
@@ -30,13 +33,30 @@ def configure(parser) -> None:
 
 
 def run(args) -> int:
-    reports = [acknowledged(check(path, _Trainers())) for path in args.configs or ["config.yaml"]]
+    with_potato = not args.training_only and _potato_is_installed()
+    reports = [_report(path, with_potato) for path in args.configs or ["config.yaml"]]
     print(_printed(reports, args.format, args.strict))
     return int(any(report.fails(args.strict) for report in reports))
 
 
+def _report(path: str, with_potato: bool) -> Report:
+    report = check(path, _Trainers())
+    if with_potato:
+        from .potato_findings import add_to, ask
+
+        with_potato = report.root is not None and add_to(report, ask(path))
+    return acknowledged(report, potato_checked=with_potato)
+
+
+def _potato_is_installed() -> bool:
+    """Whether a package named potato is beside this one. Nothing is imported: that would take longer than the check."""
+    # The first entry may be the current directory, and a project's directory may hold one called potato.
+    return any(os.path.isfile(os.path.join(place, "potato", "validate_cli.py"))  # noqa: PTH113, PTH118
+               for place in sys.path if place and place != os.getcwd())  # noqa: PTH109
+
+
 class _Trainers:
-    """Those of runtime.trainers, which is imported for a config that names another than the built-in ones, or params."""
+    """Those of runtime.trainers, imported for a config that names others than the built-in ones, or parameters."""
 
     def _all(self):
         from ..runtime.trainers import Nameable

@@ -7,11 +7,13 @@ is skipped, saying why, where Slurm is not installed or cannot be started.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -237,3 +239,30 @@ def slurm_cluster():
     finally:
         cluster.stop()
         shutil.rmtree(root, ignore_errors=True)
+
+
+POTATO = "potato-annotation>=2.12,<2.13"
+
+
+@pytest.fixture(scope="session")
+def potato_python():
+    """The interpreter of an environment that has Potato; the test is skipped where it cannot be had.
+
+    Potato comes from PyPI into a virtual environment in the user's cache directory, made once.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "potato-training-tests"
+    cache.mkdir(parents=True, exist_ok=True)
+    home = cache / f"potato-2.12-py{sys.version_info[0]}{sys.version_info[1]}"
+    with (cache / "potato.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "COMPLETE").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            for command in (
+                [sys.executable, "-m", "venv", str(home)],
+                [str(home / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", POTATO],
+            ):
+                done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+                if done.returncode:
+                    pytest.skip(f"{POTATO} could not be installed: {done.stderr.strip()[-500:]}")
+            (home / "COMPLETE").write_text(POTATO)
+    return home / "bin/python"

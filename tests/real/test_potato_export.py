@@ -1,16 +1,12 @@
 """Labels and agreement as Potato's own export counts them, with the released Potato as a program of its own.
 
-Potato comes from PyPI into a virtual environment in the user's cache directory, made once. It is GPL-licensed and
-never imported here.
+It is GPL-licensed and never imported here (conftest.py says where it comes from).
 """
 
 import csv
-import fcntl
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -21,34 +17,12 @@ from potato_training.schema.config import load_or_raise
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-POTATO = "potato-annotation>=2.12,<2.13"
 ROOT = Path(__file__).parents[2]
 PROJECTS = {
     "review-project": ROOT / "tests/fixtures/projects/review-project",
     "multi-project": ROOT / "tests/fixtures/projects/multi-project",
     "examples/reviews": ROOT / "examples/reviews",
 }
-
-
-@pytest.fixture(scope="module")
-def potato_python():
-    """The interpreter of an environment that has Potato; the test is skipped where it cannot be had."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "potato-training-tests"
-    cache.mkdir(parents=True, exist_ok=True)
-    home = cache / f"potato-2.12-py{sys.version_info[0]}{sys.version_info[1]}"
-    with (cache / "potato.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "COMPLETE").exists():
-            shutil.rmtree(home, ignore_errors=True)
-            for command in (
-                [sys.executable, "-m", "venv", str(home)],
-                [str(home / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", POTATO],
-            ):
-                done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-                if done.returncode:
-                    pytest.skip(f"{POTATO} could not be installed: {done.stderr.strip()[-500:]}")
-            (home / "COMPLETE").write_text(POTATO)
-    return home / "bin/python"
 
 
 @pytest.fixture(scope="module", params=PROJECTS)

@@ -24,7 +24,7 @@ def test_what_shellcheck_finds_in_a_prelude_is_told(tmp_path, capsys):
     config = tmp_path / "config.yaml"
     config.write_text(
         "annotation_schemes: [{annotation_type: radio, name: s, description: d, labels: [a, b]}]\n"
-        "model_training:\n  backends:\n    c: {type: slurm, host: h, remote_dir: /shared, prelude: ['cd $SOMEWHERE']}\n")
+        "model_training:\n  backends:\n    c: {type: slurm, host: h, remote_dir: /x, prelude: ['cd $SOMEWHERE']}\n")
     assert compile_check.main([str(config)]) == 1
     assert "backend c: job.sh:" in capsys.readouterr().out
 
