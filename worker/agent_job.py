@@ -206,10 +206,10 @@ class JobAgent:
                 reason = self._stop.reason
             elif code is None:
                 reason = protocol.REASON_WORKER_LOST
-        self._look(final=True)
+        self._deliver()
         if self._worker is not None and not self._news.end_was_said:
             self._report.say_end(code, reason)
-        self._deliver()
+            self._deliver()
         digest = self._news.predictions_sha256
         if digest is not None and not self._reporter.cancel:
             trouble = self._report.predictions(digest)

@@ -142,7 +142,7 @@ class Reporter:
         self.agent = _Stream(
             protocol.STREAM_AGENT, Tail(jobdir.path(protocol.AGENT_EVENTS_FILE), job.attempt), on_agent_event
         )
-        self._streams = (self.agent, self.worker)
+        self._streams = (self.worker, self.agent)
 
     def look(self, final: bool = False) -> List[str]:
         """Reads both files; returns what was strange about them."""
