@@ -161,7 +161,7 @@ def _parse(line: bytes) -> Optional[Tuple[bytes, Dict[str, Any]]]:
     if not isinstance(kind, str) or not 0 < len(kind) <= 64:
         return None
     if _found_constant:
-        event.setdefault("nonfinite", sorted({name.lower() for name in _found_constant})[0])
+        event.setdefault("nonfinite", _found_constant[0].lower().replace("infinity", "inf"))
         line = _dump(event)
     if len(line) > MAX_EVENT_BYTES:
         event = cut_event(event)

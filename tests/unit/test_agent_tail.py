@@ -110,7 +110,7 @@ def test_no_number_that_json_does_not_have(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"event":"metric","value":-Infinity,"other":[NaN]}\n' + line())
     entry = Tail(str(path)).poll()[0]
-    assert entry.event == {"event": "metric", "value": None, "other": [None], "nonfinite": "-infinity"}
+    assert entry.event == {"event": "metric", "value": None, "other": [None], "nonfinite": "-inf"}
     assert b"NaN" not in entry.raw
 
 

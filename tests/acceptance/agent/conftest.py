@@ -18,10 +18,12 @@ import stat
 import subprocess
 import sys
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
 from potato_training.runtime.agent_routes import make_app
+from potato_training.runtime.http_server import make_server
 from potato_training.runtime.listener import Listener
 from potato_training.worker.jobdir import Identity, JobDir
 
@@ -150,6 +152,33 @@ def bench(tmp_path, wait_until):
     bench = Bench(tmp_path, wait_until)
     yield bench
     bench.close()
+
+
+class Switch:
+    """Stands before the intake of the test that is on."""
+
+    current = None
+
+    def __getattr__(self, name):
+        return getattr(self.current, name)
+
+
+@pytest.fixture(scope="session")
+def tcp_server():
+    """``tcp_server(intake)``: the URL of a server whose routes ask this intake from now on."""
+    switch = Switch()
+    server = make_server(make_app(switch, retry_after_s=7), ("127.0.0.1", 0), threads=3)
+    server.prepare()
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+
+    def serve(intake):
+        switch.current = intake
+        return "http://{}:{}".format(*server.bind_addr)
+
+    yield serve
+    server.stop()
+    thread.join(10)
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,9 @@ import hashlib
 import http.client
 import json
 import socket
-import threading
+from urllib.parse import quote, urlsplit
 
 import pytest
-from potato_training.runtime.agent_routes import make_app
-from potato_training.runtime.http_server import make_server
 from potato_training.runtime.protocol_types import Principal
 from potato_training.worker.protocol import (
     API_PREFIX,
@@ -28,35 +26,12 @@ ROUTES = [
 ]
 
 
-class Switch:
-    """Stands before the intake of the test that is on."""
-
-    current = None
-
-    def __getattr__(self, name):
-        return getattr(self.current, name)
-
-
-@pytest.fixture(scope="module")
-def tcp():
-    """The routes on a TCP port: (address, the switch to the intake)."""
-    switch = Switch()
-    http_server = make_server(make_app(switch, retry_after_s=7), ("127.0.0.1", 0), threads=3)
-    http_server.prepare()
-    thread = threading.Thread(target=http_server.serve, daemon=True)
-    thread.start()
-    yield http_server.bind_addr, switch
-    http_server.stop()
-    thread.join(10)
-
-
 @pytest.fixture
-def server(bench, tcp):
+def server(bench, tcp_server):
     """``server.ask(method, path, body, ...)`` gives (status, headers, body)."""
     bench.add_job([])
-    address, switch = tcp
-    switch.current = bench.intake
-    server = Server(bench, address)
+    url = urlsplit(tcp_server(bench.intake))
+    server = Server(bench, (url.hostname, url.port))
     yield server
     server.connection.close()
 
@@ -144,8 +119,6 @@ def test_anothers_job_looks_like_no_job(server, method, path):
 def test_a_run_id_that_is_no_plain_name_is_no_job(server, name):
     asked = []
     server.intake.before = lambda method, run_id: asked.append(run_id)
-    from urllib.parse import quote
-
     path = f"{API_PREFIX}/jobs/{name if '%' in name else quote(name)}/bundle"
     assert server.ask("GET", path)[0] == 404
     assert asked == []
