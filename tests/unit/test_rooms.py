@@ -13,7 +13,7 @@ ROOMS = ("schema", "compiler", "templates", "runtime", "worker", "project", "ser
 #: room -> rooms it may import, besides itself. Of ``worker`` others take words only (below).
 ALLOWED = {
     "schema": set(),
-    "compiler": {"schema"},
+    "compiler": {"schema", "templates"},
     "templates": set(),
     "worker": set(),
     "project": {"schema", "worker"},
