@@ -84,9 +84,6 @@ def check_root(report: Report, trainers) -> None:
     try:
         check_top_level(root, walker)
         _check_paths(root, walker)
-        block = root.get("validation")
-        if block is not None:
-            walker.walk(block, walker.root["properties"]["validation"], "validation", "validation")
         training = root.get(TRAINING)
         if training is not None:
             values = walker.walk(training, defs[TRAINING], TRAINING, TRAINING)
@@ -112,8 +109,13 @@ def _check_paths(root: Node, walker: Walker) -> None:
 
 
 def acknowledged(report: Report, potato_checked: bool = False) -> Report:
-    """The same report with validation.acknowledge applied to its warnings."""
+    """The same report with the block ``validation`` checked and its acknowledge applied to the warnings."""
     if report.root is not None:
+        block = report.root.get("validation")
+        if block is not None:
+            walker = Walker(config_schema())
+            walker.walk(block, walker.root["properties"]["validation"], "validation", "validation")
+            report.findings += walker.findings
         report.findings, report.acknowledged = acknowledge.apply(report.root, report.findings, potato_checked)
         report.findings.sort(key=_order)
     return report

@@ -24,7 +24,7 @@ def check_top_level(root: Node, walker: Walker) -> None:
     for key, key_node, _ in root.items():
         word = folded(key)
         for known in (TRAINING, "validation"):
-            if key != known and known not in root.value and _slips(word, folded(known)):
+            if key not in (TRAINING, "validation") and _slips(word, folded(known)):
                 walker.say(key_node, key, f"{key} is not a key that anything reads", f"did you mean {known}?", WARNING)
 
 

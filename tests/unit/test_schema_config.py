@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from potato_training.schema.check import acknowledged, check
 from potato_training.schema.config import ConfigError, load, load_or_raise
 from potato_training.schema.errors import UserError
 
@@ -118,6 +119,13 @@ def test_a_bad_config_raises_what_validate_prints(tmp_path):
         "the backends are local",
     ]
     assert len(caught.value.findings) == 2
+
+
+def test_only_validate_reads_the_block_validation(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("validation: {acknowledge: text, x: 1}\nmodel_training: {enabled: true}\n")
+    assert load(file).findings == ()
+    assert acknowledged(check(str(file))).of("error")
 
 
 def test_load_never_raises(tmp_path):

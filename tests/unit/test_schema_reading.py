@@ -1,6 +1,7 @@
 """Reading YAML: positions, limits, and everything that is no config."""
 
 import os
+from pathlib import Path
 
 import pytest
 from potato_training.schema import reading
@@ -121,6 +122,28 @@ def test_a_tag_that_changes_nothing_is_accepted():
     assert root.get("a").plain is False
     assert root.get("b").plain is True
     assert plain_value(root)["d"] == {"x": None}
+
+
+def test_quotes_do_not_make_another_key():
+    _, (finding,) = parsed("host: a\n'host': b\n")
+    assert finding.message == "duplicate key 'host' at line 2 (first at line 1)"
+
+
+CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS.glob("*/*.yaml")), ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_without_libyaml_it_reads_the_same(config, monkeypatch):
+    def outcome():
+        try:
+            root, findings = parse(config.read_bytes())
+        except Unreadable:
+            return "unreadable"  # in other words, and at another end of the mistake
+        return plain_value(root), findings
+
+    with_libyaml = outcome()
+    monkeypatch.setattr(reading, "_Parser", reading.PureParser)
+    assert outcome() == with_libyaml
 
 
 def test_two_keys_that_only_quotes_tell_apart_are_potatos_business():
