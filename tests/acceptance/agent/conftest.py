@@ -91,12 +91,12 @@ class Bench:
         script.chmod(0o700)
         return script
 
-    def start_agent(self, *, socket=None, token=None, umask=0o022, env=None):
+    def start_agent(self, *, socket=None, token=None, umask=0o022, env=None, python=sys.executable, cwd=None):
         """An agent process on the job directory; its hello is written and its stdin stays open."""
         agent = subprocess.Popen(
-            [sys.executable, "-m", "potato_training.worker.agent", "--job-dir", self.jobdir.root],
+            [python, "-m", "potato_training.worker.agent", "--job-dir", self.jobdir.root],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, umask=umask,
-            env={**os.environ, **(env or {})}, start_new_session=True,
+            env={**os.environ, **(env or {})}, start_new_session=True, cwd=cwd,
         )
         self.agents.append(agent)
         hello = {"socket": str(socket or self.listener.socket), "token": token or self.token}
