@@ -210,3 +210,63 @@ def over_ssh():
         return Answer(mark, done)
 
     return run
+
+
+# --- a Slurm that does what the test says ----------------------------------------------------------
+
+
+class FakeSlurm:
+    """See tests/fixtures/fake_slurm/README.md. ``env`` has its commands first on PATH."""
+
+    def __init__(self, root):
+        self.root = root
+        self.programs = root / "bin"
+        self.programs.mkdir(parents=True)
+        for program in (ROOT / "fixtures" / "fake_slurm" / "bin").iterdir():
+            # the same program under this very interpreter: a `python3` on PATH may be a slow shim
+            code = (f"#!{sys.executable} -I\npath = {str(program)!r}\n"
+                    "exec(compile(open(path).read(), path, 'exec'), {'__file__': path, '__name__': '__main__'})\n")
+            target = self.programs / program.name
+            target.write_text(code)
+            target.chmod(0o755)
+        self.env = {**os.environ, "FAKE_SLURM_DIR": str(root), "PATH": f"{self.programs}:{os.environ['PATH']}"}
+
+    def scenario(self, **wishes):
+        target = self.root / "scenario.json"
+        target.with_suffix(".tmp").write_text(json.dumps(wishes))
+        target.with_suffix(".tmp").replace(target)
+
+    def run(self, *argv, **options):
+        options = {"env": self.env, "text": True, "capture_output": True, "timeout": PATIENCE_S, **options}
+        if "input" not in options:
+            options.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run([str(a) for a in argv], **options)
+
+    def _control(self, *argv):
+        done = self.run("fake_slurm", *argv)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def tick(self, seconds=1):
+        """Lets so many seconds of the clock pass."""
+        self._control("tick", seconds)
+
+    def become(self, job_id, state, reason="None"):
+        self._control("become", job_id, state, reason)
+
+    def state(self):
+        return json.loads(self._control("show"))
+
+    def job(self, job_id):
+        """The job, or None when nobody knows it any more."""
+        return self.state()["jobs"].get(str(job_id))
+
+    def calls(self, program=None):
+        return [c for c in map(json.loads, self._control("calls").splitlines()) if program in (None, c["program"])]
+
+
+@pytest.fixture
+def fake_slurm(tmp_path):
+    slurm = FakeSlurm(tmp_path / "fake-slurm")
+    yield slurm
+    slurm.run("fake_slurm", "sweep")
