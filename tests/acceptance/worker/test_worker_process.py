@@ -1,5 +1,6 @@
 """The worker as a process: its stream, its files, its exit codes."""
 
+import glob
 import hashlib
 import json
 import os
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-OLD = [p for p in ("/root/.pyenv/versions/3.8.18/bin/python", "/usr/bin/python3.8", "/usr/bin/python3.9") if Path(p).exists()]
+PLACES = ("~/.pyenv/versions/3.8.*/bin/python", "/usr/bin/python3.8", "/usr/local/bin/python3.8")
+OLD = [found for place in PLACES for found in glob.glob(os.path.expanduser(place))][:1]
 
 
 @pytest.fixture
@@ -165,7 +167,8 @@ def test_a_spec_that_cannot_be_run(make_job, change, says):
     assert "\n" not in job.last["message"]
 
 
-@pytest.mark.parametrize(("text", "says"), [("{", "is not JSON"), ("[]", "must be a JSON object"), (None, "cannot read")])
+@pytest.mark.parametrize(("text", "says"), [
+    ("{", "is not JSON"), ("[]", "must be a JSON object"), (None, "cannot read")])
 def test_no_spec_at_all(make_job, text, says):
     job = make_job("test-quick")
     (job.dir / "spec.json").unlink()
@@ -257,7 +260,8 @@ def test_a_full_disk_is_named(make_job, tmp_path):
         set -e
         mount -t tmpfs -o size=3m tmpfs "$1"
         cp -r "$2/." "$1" && cd "$1"
-        code=0; "$3" -m potato_training.worker --spec spec.json --exit-code-file exit_code >> events.jsonl 2>> "$4/stderr" || code=$?
+        code=0
+        "$3" -m potato_training.worker --spec spec.json --exit-code-file exit_code >> events.jsonl 2>> "$4/err" || code=$?
         cp events.jsonl exit_code "$4"; ls > "$4/names"; exit $code
     """
     (tmp_path / "small").mkdir()

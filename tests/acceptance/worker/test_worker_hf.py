@@ -1,0 +1,257 @@
+"""hf-text-classification with models made on the spot: small, untrained, quick."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+WORDS = ("the film meal room was and it then also awful poor dire bad plain usual great lovely superb " * 2).split()
+
+MAKE = """
+import os, sys
+out, words = sys.argv[1], sorted(set(sys.argv[2].split()))
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+import transformers as t
+torch.manual_seed(0)
+
+def bert_tokenizer(vocab_size_only=False):
+    vocab = {w: n for n, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + words)}
+    raw = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    raw.normalizer = normalizers.BertNormalizer()
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    marks = [("[CLS]", 2), ("[SEP]", 3)]
+    raw.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=marks)
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                                   sep_token="[SEP]", mask_token="[MASK]", model_max_length=64), len(vocab)
+
+tok, n = bert_tokenizer()
+small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.3)
+t.BertForMaskedLM(t.BertConfig(vocab_size=n, max_position_embeddings=64, **small)).save_pretrained(out + "/bert")
+tok.save_pretrained(out + "/bert")
+t.DistilBertModel(t.DistilBertConfig(vocab_size=n, dim=32, n_layers=2, n_heads=2, hidden_dim=64, initializer_range=0.3,
+                                     max_position_embeddings=64)).save_pretrained(out + "/distilbert")
+tok.save_pretrained(out + "/distilbert")
+vocab = {w: n for n, w in enumerate(["<|end|>", "<unk>"] + words)}
+raw = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+raw.pre_tokenizer = pre_tokenizers.Whitespace()
+gpt = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>", unk_token="<unk>")
+t.GPT2LMHeadModel(t.GPT2Config(vocab_size=len(vocab), n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=0,
+                               eos_token_id=0, initializer_range=0.3)).save_pretrained(out + "/gpt2")
+gpt.save_pretrained(out + "/gpt2")
+"""
+
+PIPELINE = """
+import json, sys
+from transformers import pipeline
+texts = json.load(sys.stdin)
+p = pipeline("text-classification", sys.argv[1], device="cpu", top_k=None)
+out = [{r["label"]: r["score"] for r in p([text])[0]} for text in texts]
+# In batches as well: a decoder needs its padding token for that.
+again = [{r["label"]: r["score"] for r in row} for row in p(texts, batch_size=4)]
+assert all(abs(a[k] - b[k]) < 1e-4 for a, b in zip(out, again) for k in a)
+assert not any(m == "potato_training" or m.startswith("potato_training.") for m in sys.modules)
+json.dump(out, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """{bert, distilbert, gpt2}: directories of tiny models without a classification head."""
+    out = tmp_path_factory.mktemp("models")
+    subprocess.run([sys.executable, "-c", MAKE, str(out), " ".join(WORDS)], check=True, capture_output=True)
+    return {name: str(out / name) for name in ("bert", "distilbert", "gpt2")}
+
+
+def params(model, **more):
+    return {"model": model, "epochs": 12, "learning_rate": 3e-3, "batch_size": 8, **more}
+
+
+def texts_of(job, split):
+    with open(job.dir / "bundle" / f"{split}.jsonl", encoding="utf-8") as f:
+        return {row["id"]: row["text"] for row in map(json.loads, f)}
+
+
+ADAPTER = """
+import json, sys
+from peft import PeftModel
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+base, saved = sys.argv[1:]
+config = AutoConfig.from_pretrained(saved)
+model = AutoModelForSequenceClassification.from_pretrained(base, config=config, ignore_mismatched_sizes=True)
+model = PeftModel.from_pretrained(model, saved + "/adapter").merge_and_unload()
+tokenizer = AutoTokenizer.from_pretrained(saved)
+p = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu", top_k=None)
+json.dump([{r["label"]: r["score"] for r in p([t])[0]} for t in json.load(sys.stdin)], sys.stdout)
+"""
+
+
+def in_a_fresh_process(script, *arguments, texts):
+    done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], input=json.dumps(texts),
+                          capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("model", "lora"), [
+    ("bert", None), ("gpt2", None), ("bert", {}), ("distilbert", {"r": 4}), ("gpt2", {})])
+def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(make_job, models, model, lora):
+    """As transformers' pipeline loads it; a LoRA model also as its adapter alone, which holds all that was trained."""
+    if lora is not None:
+        pytest.importorskip("peft")
+    job = make_job("hf-text-classification", params=params(models[model], lora=lora))
+    assert job.run() == 0, job.stderr[-3000:]
+    directory = job.dir / "artifacts" / "sentiment"
+    rows = [r for r in job.predictions() if r["split"] == "test"]
+    by_id = texts_of(job, "test")
+    texts = [by_id[r["instance_id"]] for r in rows]
+    found = [in_a_fresh_process(PIPELINE, directory, texts=texts)]
+    if lora is not None:
+        found.append(in_a_fresh_process(ADAPTER, models[model], directory, texts=texts))
+    for answer in found:
+        for row, scores in zip(rows, answer, strict=True):
+            assert {k: pytest.approx(v, abs=1e-4) for k, v in scores.items()} == row["scores"]
+    assert not [p for p in directory.rglob("*") if p.suffix in (".bin", ".pt", ".pkl", ".pickle")]
+    if lora is None:
+        assert job.last["metrics"]["sentiment"]["test"]["accuracy"] > 0.6
+
+
+def test_every_kind_is_trained_with_its_own_problem(make_job, models):
+    job = make_job("hf-text-classification", schemas=("sentiment", "stars", "topics"), train=90,
+                   params=params(models["gpt2"], class_weights=True, gradient_accumulation=2, epochs=20, early_stopping=0))
+    assert job.run() == 0, job.stderr[-3000:]
+    kinds = {}
+    for name in ("sentiment", "stars", "topics"):
+        config = json.loads((job.dir / "artifacts" / name / "config.json").read_text())
+        kinds[name] = config["problem_type"]
+        labels = job.last["label_order"][name]
+        assert [config["id2label"][str(n)] for n in range(len(labels))] == labels
+        assert job.last["metrics"][name]["test"]["accuracy"] > 0.5, name
+    assert kinds == {"sentiment": "single_label_classification", "stars": "single_label_classification",
+                     "topics": "multi_label_classification"}
+
+
+def test_the_same_seed_is_the_same_model(make_job, models):
+    found = []
+    for n, seed in enumerate(("0", "99")):
+        job = make_job("hf-text-classification", name=f"job{n}", params=params(models["bert"], epochs=2))
+        assert job.run(env={"PYTHONHASHSEED": seed}) == 0, job.stderr[-3000:]
+        found.append((job.last["model_version"], (job.dir / "predictions.jsonl").read_bytes()))
+    assert found[0] == found[1]
+
+
+def test_a_loss_that_explodes_ends_the_run_with_the_step(make_job, models):
+    job = make_job("hf-text-classification", params=params(models["bert"], learning_rate=1e30, precision="fp32"))
+    assert job.run() == 1
+    message = job.last["message"]
+    assert "at step" in message and "lower the learning rate or use fp32" in message
+    assert message.startswith(("loss became NaN", "loss became infinite", "gradient became"))
+    assert not (job.dir / "predictions.jsonl").exists()
+
+
+def test_stop_and_keep_keeps_what_was_learned(make_job, models):
+    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1000, early_stopping=0))
+    job.start()
+    job.until('"phase":"fit"')
+    job.control("keep")
+    assert job.end() == 0, job.stderr[-3000:]
+    assert job.last["kept"] is True and job.last["metrics"]["sentiment"]["test"]["n"] == 12
+    assert (job.dir / "artifacts" / "sentiment" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("when", ["loading", '"phase":"fit"'])
+def test_a_cancel_ends_it_at_any_point(make_job, models, when):
+    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1000, early_stopping=0)).start()
+    job.until(when)
+    job.control("stop")
+    assert job.end() == 4
+    assert job.last["status"] == "cancelled"
+
+
+def test_a_cancel_while_it_predicts(make_job, models):
+    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1), unlabeled=60000).start()
+    job.until('"phase":"predict"')
+    job.control("stop")
+    assert job.end() == 4
+    assert job.last["status"] == "cancelled" and not list(job.dir.glob("predictions*"))
+
+
+def test_no_network_is_an_error_that_names_the_file(make_job, tmp_path):
+    job = make_job("hf-text-classification", params=params("some-org/no-such-model"))
+    assert job.run(env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}) == 1
+    message, hint = job.last["message"], job.last["install_hint"]
+    assert "config.json is not in " + str(tmp_path / "hf") in message and "HF_HUB_OFFLINE" in message
+    assert "hf download some-org/no-such-model" in hint
+
+
+@pytest.mark.parametrize(("spoil", "says"), [
+    (lambda d: (d / "config.json").unlink(), "config.json is not in"),
+    (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is not in"),
+    (lambda d: (d / "model.safetensors").rename(d / "pytorch_model.bin"), "model.safetensors is not in"),
+])
+def test_a_model_directory_that_is_not_whole(make_job, models, tmp_path, spoil, says):
+    import shutil
+
+    shutil.copytree(models["bert"], tmp_path / "model")
+    spoil(tmp_path / "model")
+    job = make_job("hf-text-classification", params=params(str(tmp_path / "model")))
+    assert job.run() == 1
+    assert says in job.last["message"]
+
+
+def test_a_directory_that_is_not_there(make_job):
+    job = make_job("hf-text-classification", params=params("/no/such/model"))
+    assert job.run() == 1
+    assert "there is no directory /no/such/model" in job.last["message"]
+
+
+def test_a_local_model_needs_no_network(make_job, models):
+    """In a network namespace without any interface."""
+    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1))
+    if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no network namespaces here")
+    done = subprocess.run(["unshare", "-rn", sys.executable, "-m", "potato_training.worker", "--spec", "spec.json"],
+                          cwd=job.dir, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_device_that_is_missing_falls_back_with_a_warning(make_job, models):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("it is not missing here")
+    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1),
+                   limits={"device": "cuda:0", "num_threads": 1})
+    assert job.run() == 0
+    assert any(w.startswith("cuda:0 was asked for and is not there") for w in job.logs("warning"))
+    devices = [e["device"] for e in job.events("status") if "device" in e]
+    assert devices[-1] in ("cpu", "mps")
+
+
+ODD = {
+    "4+1": [("good", "a")] * 4 + [("bad", "b")],
+    "once each": [(f"word{n}", "abcde"[n]) for n in range(5)],
+    "long": [("great " * 20000, "a"), ("awful " * 20000, "b")] * 3,
+    "right to left": [("😀 טוב", "a"), ("😡 רע", "b")] * 3,
+}
+
+
+@pytest.mark.parametrize("model", ["bert", "gpt2"])
+def test_odd_data_sets(make_job, models, model):
+    """One run, a scheme for each odd set."""
+    rows, schemas = [], []
+    for name, pairs in ODD.items():
+        labels = sorted({label for _, label in pairs})
+        schemas.append({"name": name, "annotation_type": "radio", "kind": "nominal", "labels": labels})
+        rows += [{"id": f"{name}{n}", "text": text, "labels": {name: label}} for n, (text, label) in enumerate(pairs)]
+    empty = {"id": "e", "text": "", "labels": {}}
+    job = make_job("hf-text-classification", schemas=schemas, params=params(models[model], epochs=2),
+                   splits={"train": rows, "val": rows, "unlabeled": [empty]})
+    assert job.run() == 0, job.stderr[-3000:]
+    assert len(job.predictions()) == (len(rows) + 1) * len(ODD)
