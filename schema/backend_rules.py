@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from posixpath import normpath
 
 from . import slurmtime
@@ -60,6 +61,14 @@ class _Entry:
         value = self.values.get(key)
         return None if value is BAD else value
 
+    def entries(self, key: str) -> Iterator[tuple[str, str, Node]]:
+        """(place, text, node) of each right entry of a list key."""
+        node, texts = self.node.get(key), self.given(key)
+        if node is not None and isinstance(texts, list):
+            for i, text in enumerate(texts):
+                if text is not BAD:
+                    yield f"{key}[{i}]", text, node.value[i]
+
     def say(self, key: str, message: str, hint: str = "", level: str = ERROR, at: Node | None = None) -> None:
         node = at or self.node.get(key) or self.node
         self.walker.say(node, f"{self.path}.{key}" if key else self.path, message, hint, level)
@@ -80,13 +89,12 @@ class _Entry:
                 self.check_remote_path(key)
             elif " " in program:
                 self.say(key, f"{key} is {quoted(program)}; it is one program, without arguments",
-                         f"write {key}: {program.split()[0] or 'python3'}")
+                         f"write {key}: {(program.split() or ['python3'])[0]}")
         self.check_env(kind)
-        for i, line in enumerate(self.given("prelude") or ()):
-            if line is not BAD and line.lstrip().upper().startswith("#SBATCH"):
-                self.say(f"prelude[{i}]", "prelude cannot carry #SBATCH lines; they would be ignored",
-                         "use the keys of the same names (partition, time, ...) or sbatch_args",
-                         at=self.node.get("prelude").value[i])
+        for place, line, node in self.entries("prelude"):
+            if line.lstrip().upper().startswith("#SBATCH"):
+                self.say(place, "prelude cannot carry #SBATCH lines; they would be ignored",
+                         "use the keys of the same names (partition, time, ...) or sbatch_args", at=node)
         if kind == "ssh":
             self.check_packages()
             self.check_gpus()
@@ -176,10 +184,10 @@ class _Entry:
                          "use the key for that flag, or sbatch_args", WARNING, key_node)
 
     def check_packages(self) -> None:
-        for i, text in enumerate(self.given("packages") or ()):
-            if text is not BAD and any(word.startswith("-") for word in text.split()[1:]):
-                self.say(f"packages[{i}]", f"{quoted(text)} holds an option of pip", "write the requirement alone; "
-                         "set PIP_INDEX_URL and the like under env", at=self.node.get("packages").value[i])
+        for place, text, node in self.entries("packages"):
+            if any(word.startswith("-") for word in text.split()[1:]):
+                self.say(place, f"{quoted(text)} holds an option of pip", "write the requirement alone; set "
+                         "PIP_INDEX_URL and the like under env", at=node)
 
     # --- GPUs ---------------------------------------------------------------------------------------
 
@@ -252,9 +260,7 @@ class _Entry:
     def check_sbatch_args(self) -> None:
         defs = self.walker.root["$defs"]
         covered = {p["x-sbatch"][2:]: k for k, p in defs["keys"]["properties"].items() if "x-sbatch" in p}
-        for i, text in enumerate(self.given("sbatch_args") or ()):
-            if text is BAD:
-                continue
+        for place, text, node in self.entries("sbatch_args"):
             flag = text[2:].split("=")[0]
             hint = _OWNED.get(flag) or (f"use the key {covered[flag]}" if flag in covered else "")
             if hint:
@@ -266,10 +272,10 @@ class _Entry:
                     continue
                 message = f"sbatch takes --{flag} for --{long}"
                 hint = _OWNED.get(long) or f"use the key {covered[long]}"
-            self.say(f"sbatch_args[{i}]", message, hint, at=self.node.get("sbatch_args").value[i])
+            self.say(place, message, hint, at=node)
 
     def check_resources(self) -> None:
-        args = [a for a in self.given("sbatch_args") or () if a is not BAD]
+        args = [text for _, text, _ in self.entries("sbatch_args")]
         if "gpu" not in (self.given("gres") or "").lower() and not any(a.startswith("--gpus") for a in args):
             self.say("gres" if self.given("gres") else "",
                      "without gres the job gets no GPU" if not self.given("gres") else

@@ -25,7 +25,7 @@ class PureParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
         yaml.parser.Parser.__init__(self)
 
 
-_Parser = yaml.cyaml.CParser if yaml.__with_libyaml__ else PureParser
+_Parser = getattr(yaml, "cyaml").CParser if yaml.__with_libyaml__ else PureParser  # noqa: B009 - not in its stubs
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 100
@@ -150,10 +150,10 @@ class _Composer:
 
     def alias(self, event) -> Node:
         name = event.anchor
-        node = self.anchors.get(name, self)
-        if node is self:
+        if name not in self.anchors:
             raise Unreadable(f"*{name} refers to an anchor &{name} that is not above it", *_place(event),
                              hint="a text that begins with * needs quotes")
+        node = self.anchors[name]
         if node is None:
             raise Unreadable(f"*{name} stands inside its own anchor &{name}", *_place(event))
         self.room -= node.size - 1

@@ -96,7 +96,9 @@ class Rules:
 
     def check_scheme_names(self, *keys: str) -> None:
         node, names = self.find(*keys)
-        for i, name in enumerate(names if node and isinstance(names, list) else ()):
+        if node is None or not isinstance(names, list):
+            return
+        for i, name in enumerate(names):
             if name is BAD:
                 continue
             at, path = node.value[i], ".".join((TRAINING, *keys)) + f"[{i}]"
@@ -113,7 +115,7 @@ class Rules:
     def check_writeback(self) -> None:
         self.check_scheme_names("writeback", "schemas")
         node, writeback = self.find("writeback")
-        if not isinstance(writeback, dict):
+        if node is None or not isinstance(writeback, dict):
             return
         schemas, unlabeled = writeback.get("schemas"), writeback.get("include_unlabeled")
         if isinstance(schemas, list) and schemas and unlabeled in (None, False):
@@ -125,7 +127,7 @@ class Rules:
         self.check_backend_name(("auto_retrain",), "backend")
         self.check_scheme_names("auto_retrain", "schemas")
         node, name = self.find("auto_retrain", "trainer")
-        trainer = name or "sklearn-text"
+        trainer = str(name or "sklearn-text")
         if trainer not in BUILTIN_NAMES and trainer not in self.trainers:
             known = dict.fromkeys((*BUILTIN_NAMES, *self.trainers))
             near = nearest(trainer, known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 
 from .findings import ERROR, MAX_ERRORS, NOTE, WARNING, Finding
-from .nodes import MAPPING, SEQUENCE, Node
+from .nodes import MAPPING, SCALAR, Node
 from .scalars import NotThat, as_integer, potato_reading
 
 #: What can be trained, by annotation type.
@@ -28,7 +28,7 @@ def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
         name_text = name.text() if name else None
         type_text = annotation_type.text() if annotation_type else None
         labels = _labels(node, path, findings)
-        if not name_text or not type_text:
+        if name is None or not name_text or not type_text:
             continue
         if name.plain and potato_reading(name_text):
             findings.append(Finding(
@@ -43,12 +43,11 @@ def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
 def _labels(scheme: Node, path: str, findings: list[Finding]) -> tuple[str, ...]:
     listed = scheme.get("labels")
     labels: dict[str, None] = {}
-    for i, node in enumerate(listed.elements() if listed and listed.kind == SEQUENCE else ()):
-        place = f"{path}.labels[{i}]"
-        if node.kind == MAPPING:
-            node = node.get("name")
-            place += ".name"
-        if node is None or node.kind != "scalar":
+    for i, entry in enumerate(listed.elements() if listed else ()):
+        place, node = f"{path}.labels[{i}]", entry
+        if entry.kind == MAPPING:
+            place, node = f"{place}.name", entry.get("name") or entry
+        if node.kind != SCALAR:
             continue
         text = node.value
         reading = potato_reading(text) if node.plain else ""

@@ -5,8 +5,9 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from potato_training.schema.check import config_schema
+from potato_training.schema.check import Report, acknowledged, check_root, config_schema
 from potato_training.schema.nodes import node_of
+from potato_training.schema.report import as_text
 from potato_training.schema.walk import BAD, Walker
 
 SCHEMA = config_schema()
@@ -92,3 +93,31 @@ def test_what_jsonschema_refuses_the_walker_refuses_or_reads_as_a_text(training)
     values = walker.walk(node_of(training), TRAINING, "model_training", "model_training")
     if errors and not walker.findings:
         assert has_numbers_for_texts(training, values)
+
+
+#: What rules stumble over: signs that mean something to a path, a host, a time, a flag or a list of GPUs.
+nasty = st.text(alphabet="~/$-:,.= @#\"'\\aA01%\u00e9\x85\n\t", max_size=8) | st.sampled_from(
+    ["#SBATCH", "--", "--output", "UNLIMITED", "/tmp", "~/..", "GPU-", "MIG-1", "auto,none", "0,1,0", "1-0:0", "a:1",
+     "a@b"])
+
+
+@st.composite
+def nasty_entries(draw):
+    kind = draw(st.sampled_from(["ssh", "slurm", "agent"]))
+    keys = draw(st.lists(st.sampled_from(sorted(SCHEMA["$defs"][kind]["properties"])), max_size=5))
+    value = nasty | st.lists(nasty, max_size=3) | st.dictionaries(nasty | st.sampled_from(["PATH", "HF_TOKEN"]), nasty,
+                                                                  max_size=2)
+    return {"host": "h", "remote_dir": "/x", **{key: draw(value) for key in keys}, "type": kind}
+
+
+@given(st.dictionaries(nasty | st.just("a"), nasty_entries() | nasty, max_size=2), trainings())
+def test_the_rules_survive_every_value(backends, training):
+    if isinstance(training.get("backends"), dict):
+        training["backends"].update(backends)
+    report = Report("c.yaml")
+    entries = ["backends.a", "12 or more characters"]
+    report.root = node_of({"model_training": training, "validation": {"acknowledge": entries}})
+    check_root(report, ("mine",))
+    for finding in acknowledged(report).findings:
+        assert as_text(report, strict=True).count("\n") == len(report.findings) + len(report.acknowledged)
+        assert finding.message
