@@ -107,7 +107,7 @@ def load(path: str | Path, *, trainers: Mapping[str, Any] | Iterable[str] = BUIL
     Warnings that validation.acknowledge names are among the findings: only `potato validate` reads that block.
     """
     report = check(str(path), trainers if isinstance(trainers, Mapping) else tuple(trainers))
-    return Checked(None if report.of(ERROR) else _config(report), tuple(report.findings))
+    return Checked(None if report.of(ERROR) else config_of(report), tuple(report.findings))
 
 
 def load_or_raise(path: str | Path, *, trainers: Mapping[str, Any] | Iterable[str] = BUILTIN_NAMES) -> Config:
@@ -118,7 +118,8 @@ def load_or_raise(path: str | Path, *, trainers: Mapping[str, Any] | Iterable[st
     return checked.config
 
 
-def _config(report: Report) -> Config:
+def config_of(report: Report) -> Config:
+    """The config of a report without errors."""
     import hashlib
 
     root = report.root

@@ -9,6 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from potato_training.schema.check import Report, acknowledged, check_root
+from potato_training.schema.config import config_of
+from potato_training.schema.findings import ERROR
 from potato_training.schema.nodes import MAPPING, SCALAR, plain_value
 from potato_training.schema.reading import Unreadable, parse
 from potato_training.schema.report import as_github, as_json, as_text
@@ -57,6 +59,10 @@ def holds(data: bytes) -> None:
     assert as_json(report, strict=True)["ok"] == (not report.fails(strict=True))
     assert len(as_github(report, strict=False).split("\n")) == len(report.findings) + 1
     assert checked(data).findings == report.findings
+    if not report.of(ERROR):
+        config = config_of(report)
+        assert config.task_dir.is_absolute()
+        assert "local" in config.backends
 
 
 @given(documents)
