@@ -121,6 +121,12 @@ def test_a_bad_config_raises_what_validate_prints(tmp_path):
     assert len(caught.value.findings) == 2
 
 
+def test_the_top_level_port_is_the_web_servers():
+    config = load_or_raise(GOOD / "flow-style.yaml")
+    assert config.raw["port"] == "9001"
+    assert config.backends["gpu"].keys["port"] == 2222
+
+
 def test_only_validate_reads_the_block_validation(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text("validation: {acknowledge: text, x: 1}\nmodel_training: {enabled: true}\n")
