@@ -96,18 +96,13 @@ def _scan(file: BinaryIO) -> Any:
     """Reads a large state to its end; the origin. Raises ValueError when it is not whole."""
     import ijson
 
+    if file.read(64).lstrip()[:1] != b"{":
+        raise ValueError("it holds no JSON object")
+    file.seek(0)
     origin = None
     try:
-        events = ijson.parse(file, use_float=True, buf_size=1 << 18)
-        if next(events, ("", "", None))[1] != "start_map":
-            raise ValueError("it holds no JSON object")
-        builder = None
-        for prefix, event, value in events:
-            if prefix == "origin" or prefix.startswith("origin."):
-                builder = builder or ijson.ObjectBuilder()
-                builder.event(event, value)
-        if builder is not None:
-            origin = builder.value
+        for origin in ijson.items(file, "origin", use_float=True, buf_size=1 << 18):  # noqa: B007
+            pass
     except ijson.JSONError as error:
         raise ValueError(str(error).strip().partition("\n")[0] or "it ends too early") from None
     return origin

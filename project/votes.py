@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from ..schema.config import Scheme
 
@@ -34,8 +34,12 @@ class Votes:
         self._children: dict[tuple[int, int, int], int] = {}
         self._path: list[tuple[int, int, int]] = [(0, 0, 0)]
 
-    def code(self, labels: Iterable[str]) -> int | None:
+    def code(self, labels: Collection[str]) -> int | None:
         """The code of an answer; None when none of its labels is the scheme's (each is counted)."""
+        if len(labels) == 1:  # most answers
+            (label,) = labels
+            if label in self._index:
+                return self._index[label]  # single labels have the first codes, in their order
         known = []
         for label in labels:
             k = self._index.get(label)
