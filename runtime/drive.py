@@ -234,7 +234,8 @@ class Drive:
             moved = self._store.advance(self._run_id, CANCELLED, reason="cancelled", step="")
         if moved:
             run = self._get()
-            self._log(f"{run.state}: {run.reason}" if run.reason else run.state, *([run.hint] if run.hint else []))
+            why = "" if run.reason in ("", run.state) else f": {run.reason}"
+            self._log(f"{run.state}{why}", *([run.hint] if run.hint else []))
 
     # --- small things ----------------------------------------------------------------------------
 

@@ -26,9 +26,8 @@ _MACHINE = (
 class News:
     """What changes in the record, and what belongs into the run log."""
 
-    #: (attempt, state), in the order told.
-    moves: list[tuple[int, str]] = field(default_factory=list)
-    step: str | None = None
+    #: (attempt, state, step line), in the order told; an empty state or step line says nothing.
+    moves: list[tuple[int, str, str]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -63,12 +62,13 @@ def number(value: Any) -> float | None:
 
 def _status(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
     state = event.get("state")
-    if isinstance(state, str) and state in REPORTABLE_STATES:
-        news.moves.append((attempt, state))
-    step = event.get("step")
-    if isinstance(step, str) and text(step):
-        news.step = text(step, 300)
-        news.log.append(news.step)
+    if not isinstance(state, str) or state not in REPORTABLE_STATES:
+        state = ""
+    step = text(event["step"], 300) if isinstance(event.get("step"), str) else ""
+    if state or step:
+        news.moves.append((attempt, state, step))
+    if step:
+        news.log.append(step)
     machine = {key: _plain(event[key]) for key in _MACHINE if key in event}
     if machine:
         news.facts.setdefault("machine", {}).update(machine)

@@ -69,7 +69,7 @@ class Intake:
             pending = fresh if folded == wanted - len(fresh) else read_events(run_dir / name, folded)
             news = fold.fold(stream, pending)
             facts = {**news.facts, "folded": {stream: wanted}}
-            self._store.record(run_id, moves=news.moves, step=news.step, facts=facts, warnings=news.warnings)
+            self._store.record(run_id, moves=news.moves, facts=facts, warnings=news.warnings)
             runlog.log(run_dir, *news.log)
         self._word(run)
         return {

@@ -194,15 +194,21 @@ class Store:
         return True
 
     def record(
-        self, run_id: str, *, moves: Iterable[tuple[int, str]] = (), step: str | None = None,
+        self, run_id: str, *, moves: Iterable[tuple[int, str, str]] = (), step: str | None = None,
         facts: Mapping[str, Any] | None = None, warnings: Iterable[str] = (),
     ) -> None:
-        """Writes news down in one transaction; facts are merged, one level deep where both are mappings."""
+        """Writes news down in one transaction; facts are merged, one level deep where both are mappings.
+
+        ``moves`` are (attempt, state, step line) as the far side told them, each of the latter two possibly
+        empty. A step line of a state that the run has left already is late news and not shown.
+        """
         with self._change(run_id) as change:
             if change is None:
                 return
-            for attempt, state in moves:
-                change.move(state, attempt)
+            for attempt, state, line in moves:
+                current = not state or change.move(state, attempt) or change.position == (attempt, state)
+                if line and current:
+                    change.columns["step"] = line
             if step is not None:
                 change.columns["step"] = step
             for key, value in (facts or {}).items():

@@ -17,8 +17,7 @@ def test_status_moves_and_tells():
         {"event": "status", "state": "running", "step": "training", "host": "node07", "python": "3.11.2",
          "device": "cpu", "threads": 2},
     ])
-    assert news.moves == [(1, "running")]
-    assert news.step == "training"
+    assert news.moves == [(1, "running", "training")]
     assert news.facts["machine"]["host"] == "node07"
     assert any("node07" in line for line in news.log)
 
@@ -54,7 +53,9 @@ def test_numbers_must_be_numbers():
        st.lists(KINDS, min_size=5, max_size=5))
 def test_no_event_breaks_it(stream, bodies, kinds):
     news = fold(stream, [{**body, "event": kind} for body, kind in zip(bodies, kinds, strict=False)])
-    for attempt, _state in news.moves:
+    for attempt, state, step in news.moves:
         assert attempt >= 1
+        assert state in ("", "preparing", "waiting", "running", "evaluating")
+        assert "\n" not in step
     for line in news.log:
         assert "\n" not in line

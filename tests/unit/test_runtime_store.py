@@ -67,6 +67,15 @@ def test_a_warning_is_kept_once(store):
     assert store.get("r1").facts["warnings"] == ["one class is rare"]
 
 
+def test_the_step_line_of_a_state_left_behind_is_not_shown(store):
+    insert(store)
+    store.record("r1", moves=[(1, "running", "training")])
+    store.record("r1", moves=[(1, "preparing", "starting the worker")])
+    assert (store.get("r1").state, store.get("r1").step) == ("running", "training")
+    store.record("r1", moves=[(1, "running", "epoch 2"), (1, "", "still epoch 2")])
+    assert store.get("r1").step == "still epoch 2"
+
+
 def test_wishes(store):
     insert(store)
     assert store.wish("nope", "cancel") == "unknown"
