@@ -60,11 +60,12 @@ def run(args: argparse.Namespace) -> int:
         from .compile_diff import show_differences
 
         return show_differences(config, args)
-    compiled = compiled_run(config, request_of(config, args))
+    request = request_of(config, args)
+    compiled = compiled_run(config, request)
     if args.output:
         from .compile_output import write
 
-        write(config, compiled, args)
+        write(config, compiled, request, args)
     elif args.json:
         import json
 
@@ -94,12 +95,12 @@ def checked_config(path: str) -> Config | None:
     return found.config
 
 
-def request_of(config: Config, args: argparse.Namespace, *, run_id: str | None = None) -> RunRequest:
+def request_of(config: Config, args: argparse.Namespace) -> RunRequest:
     """The run that the arguments ask for, with the defaults of `potato training run`. UserError when there is none."""
     from ..compiler import RunRequest
     from ..runtime import request
 
-    run_id = run_id or args.run_id or EXAMPLE
+    run_id = args.run_id or EXAMPLE
     if not _RUN_ID.match(run_id):
         raise UsageError(f"--run-id {run_id}: not a name for a run", "letters, digits, `_`, `.` and `-`, 64 at most")
     info = request.chosen_trainer(args.trainer)

@@ -19,6 +19,7 @@ from .bounds import bounds
 from .store import Run
 
 if TYPE_CHECKING:
+    from ..compiler import RunRequest
     from ..project.bundle import Bundle
     from ..schema.config import Config
 
@@ -37,7 +38,7 @@ def job_message(run: Run, config: Config, bundle: Bundle, *, python: str) -> dic
         "run_id": run.run_id,
         "attempt": run.attempt,
         "trainer": run.trainer,
-        "spec": _spec(run, config, on_disconnect),
+        "spec": worker_spec(run, config, on_disconnect),
         "bundle": {"size": bundle.size, "sha256": bundle.sha256, "etag": f'"{bundle.sha256[:32]}"'},
         "env": _local_env() if backend.type == "local" else {},
         "python": python,
@@ -56,7 +57,8 @@ def _local_env() -> dict[str, str]:
     return {"PYTHONPATH": os.environ["PYTHONPATH"]} if os.environ.get("PYTHONPATH") else {}
 
 
-def _spec(run: Run, config: Config, on_disconnect: str) -> dict[str, Any]:
+def worker_spec(run: Run | RunRequest, config: Config, on_disconnect: str) -> dict[str, Any]:
+    """The worker's spec.json of a run, or of what was asked for by hand."""
     training = config.training
     local = config.backends[run.backend].type == "local"
     schemes = {scheme.name: scheme for scheme in config.schemes}

@@ -1,0 +1,146 @@
+#!/bin/bash -l
+# potato-training 1.2.3: run example on backend cluster
+# config sha256 0bbcb8055104c8034847d18e5ae4fdfacf914b4c5257f688584babd864dc1c5e
+#SBATCH --job-name=potato-example
+#SBATCH --output=slurm.out
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --export=ALL
+# model_training.backends.cluster: partition, account, qos, constraint, nodelist, exclude, reservation, gres, time, cpus_per_task, mem, nice, mail_type, mail_user
+#SBATCH --partition=gpu
+#SBATCH --account=chair-42
+#SBATCH --qos=normal
+#SBATCH --constraint=a100|h100
+#SBATCH --nodelist=node[01-04]
+#SBATCH --exclude=node03
+#SBATCH --reservation=course
+#SBATCH --gres=gpu:a100:2
+#SBATCH --time=1-12:00:00
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=32G
+#SBATCH --nice=100
+#SBATCH --mail-type=END,FAIL
+#SBATCH --mail-user=me@example.org
+# model_training.backends.cluster.sbatch_args
+#SBATCH --exclusive
+#SBATCH --comment="my $HOME, \"quoted\" #1"
+#SBATCH --licenses=matlab:1
+
+# The job directory is where sbatch was called; what is made in it is for its owner alone.
+umask 077
+cd -- "${SLURM_SUBMIT_DIR:-.}" || exit 1
+potato_dir=$PWD
+case ${SLURM_RESTART_COUNT:-0} in
+  0) potato_exit_code=$potato_dir/exit_code ;;
+  *) potato_exit_code=$potato_dir/exit_code.$SLURM_RESTART_COUNT ;;
+esac
+
+# The last act: the exit code, under another name first, so that no reader sees half of it.
+potato_verdict() { # CODE
+  potato_done=yes
+  printf '%s\n' "$1" > "$potato_exit_code.tmp" && command -p mv -f -- "$potato_exit_code.tmp" "$potato_exit_code"
+}
+potato_fail() { # MESSAGE [CODE]
+  printf 'potato-training: %s\n' "$1" >> "$potato_dir/stderr.log"
+  potato_verdict "${2:-1}"
+  exit "${2:-1}"
+}
+
+# One job per directory: a twin ends without touching anything; the same job, requeued, goes on.
+potato_job=${SLURM_JOB_ID:-none}
+if mkdir claim 2> /dev/null; then
+  printf '%s\n' "$potato_job" > claim/job
+elif [ ! -d claim ]; then
+  echo "potato-training: $HOSTNAME cannot write to $potato_dir"
+  exit 1
+elif [ "$(cat claim/job 2> /dev/null)" != "$potato_job" ]; then
+  echo "potato-training: $potato_dir belongs to job $(cat claim/job 2> /dev/null); job $potato_job leaves it alone"
+  exit 0
+fi
+exec 2>> stderr.log
+trap 'potato_fail "the job was stopped before the worker started" 4' TERM
+
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # the login shell's; what env and prelude set stays
+
+# model_training.backends.cluster.env
+export HF_HOME='/shared/hf'
+export GREETING='hello there'
+
+# model_training.backends.cluster.env_file: lines KEY=VALUE, taken as they are
+potato_file='/shared/me/potato.env'
+[ -r "$potato_file" ] || potato_fail "env_file $potato_file cannot be read on $(uname -n)"
+case $(ls -ldL -- "$potato_file") in
+  -???------*) ;;
+  *) potato_fail "env_file $potato_file can be read by others: chmod 600 it" ;;
+esac
+potato_number=0
+potato_return=$(printf '\r')
+while IFS= read -r potato_line || [ -n "$potato_line" ]; do
+  potato_number=$((potato_number + 1))
+  potato_line=${potato_line%"$potato_return"}
+  case $potato_line in '' | '#'*) continue ;; esac
+  case ${potato_line%%=*} in
+    "$potato_line" | '' | [0-9]* | *[!A-Za-z0-9_]*)
+      potato_fail "env_file $potato_file: line $potato_number is not KEY=VALUE"
+      ;;
+  esac
+  export "${potato_line?}"
+done < "$potato_file"
+unset potato_line
+
+# model_training.backends.cluster.num_threads
+export OMP_NUM_THREADS='4'
+export MKL_NUM_THREADS='4'
+export OPENBLAS_NUM_THREADS='4'
+
+# model_training.backends.cluster.prelude: a failing line ends the job
+potato_prelude_failed() { # CODE
+  [ "$BASH_SUBSHELL" -eq 0 ] || return "$1"
+  potato_line=$(command -p sed -n "${BASH_LINENO[${#BASH_LINENO[@]} - 2]}p" -- "$0")
+  potato_fail "prelude failed (exit $1): ${potato_line:-$BASH_COMMAND}"
+}
+potato_done=
+trap 'potato_prelude_failed "$?"' ERR
+trap 'potato_code=$? potato_line=$BASH_COMMAND; [ -n "$potato_done" ] ||
+  potato_fail "prelude failed (exit $potato_code): it ended the job at: $potato_line"' EXIT
+set -eE
+module purge
+if [ -d /opt/site ]; then
+  # shellcheck source=/dev/null
+  source /opt/site/init.sh
+fi
+module load cuda/12.4
+set +eEu
+trap - ERR
+trap 'potato_fail "the job was stopped before the worker started" 4' TERM
+umask 077
+cd -- "$potato_dir" || potato_prelude_failed "$?"
+
+# model_training.backends.cluster.job_python: looked for, since an old `module load` fails with 0
+potato_python="$HOME"/'envs/train/bin/python'
+potato_node=${SLURMD_NODENAME:-$HOSTNAME}
+command -v -- "$potato_python" > /dev/null || potato_fail "$potato_python was not found on $potato_node" 3
+"$potato_python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
+  potato_fail "$potato_python on $potato_node does not run, or is older than Python 3.8" 3
+
+# The worker is a child: a shell that dies of SIGTERM takes the step down before the worker has saved anything
+# (seen on Slurm 22.05). The signal is passed on, and the worker's own exit code waited for.
+potato_worker=
+potato_signalled=
+potato_stop() {
+  potato_signalled=yes
+  [ -z "$potato_worker" ] || kill -TERM "$potato_worker" 2> /dev/null
+}
+trap potato_stop TERM
+PYTHONPATH=code${PYTHONPATH:+:$PYTHONPATH} "$potato_python" -m potato_training.worker --spec spec.json \
+  < /dev/null >> events.jsonl 2>> stderr.log &
+potato_worker=$!
+[ -z "$potato_signalled" ] || potato_stop # it came while the worker was being started
+while :; do
+  potato_signalled=
+  wait "$potato_worker"
+  potato_code=$?
+  [ -n "$potato_signalled" ] || break # a signal ends `wait` with 143 while the worker is still at work
+done
+potato_verdict "$potato_code"
+exit "$potato_code"

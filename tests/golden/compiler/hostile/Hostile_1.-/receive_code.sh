@@ -1,0 +1,53 @@
+#!/bin/sh
+# potato-training 1.2.3: run example on backend Hostile_1.-
+# config sha256 834c813231d242236ce9b474a64c76eb8ba6f101100a91187273a607a3a5973f
+# Receives the code that travels. stdin: a mark, the hash of the code, then a tar whose last member is named like
+# the hash, so that a copy that broke off is never taken for a whole one.
+IFS= read -r potato_mark || exit 64
+printf '\n%s begin\n' "$potato_mark"
+umask 077
+# An answer is lines of key=value between "MARK begin" and "MARK end CODE". The mark is the first line of stdin,
+# another one for each call, so that whatever a login shell prints is never taken for an answer.
+potato_say() { printf '%s=%s\n' "$1" "$2"; } # KEY VALUE
+potato_end() { # CODE
+  printf '%s end %s\n' "$potato_mark" "$1"
+  exit "$1"
+}
+potato_fail() { # MESSAGE
+  potato_say error "$1"
+  potato_end 1
+}
+
+# model_training.backends.Hostile_1.-.remote_dir
+potato_store="/shared/\`id\` *? [x] {y} ~z/#1 -rf \\ "'“'"curly"'”'" ‘single’ é 日本"/code
+IFS= read -r potato_code || potato_fail "nobody said which code this is"
+case $potato_code in '' | *[!0-9a-f]*) potato_fail "no such code" ;; esac
+mkdir -p -- "$potato_store" || potato_fail "$(uname -n) cannot make $potato_store"
+potato_copy=$potato_store/.$potato_code.$$
+potato_clean() { rm -rf -- "$potato_copy"; }
+trap potato_clean EXIT
+trap 'exit 1' HUP INT TERM
+mkdir -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
+{ tar -xof - -C "$potato_copy" && rm -- "$potato_copy/$potato_code"; } ||
+  potato_fail "the copy of the code to $(uname -n) broke off"
+
+# The whole copy gets its name, unless somebody else was first; the newest three stay.
+"/opt/it's here/python 3" - "$potato_store" "$potato_copy" "$potato_code" << 'PLACE' ||
+import os, re, shutil, sys, time
+store, copy, name = sys.argv[1:]
+try:
+    os.rename(copy, os.path.join(store, name))
+except OSError:
+    if not os.path.isdir(os.path.join(store, name)):
+        raise
+os.utime(os.path.join(store, name))
+entries = {e.name: e.stat().st_mtime for e in os.scandir(store)}
+whole = sorted((n for n in entries if re.match("[0-9a-f]+$", n)), key=entries.get)
+cut_off = [n for n in entries if n.startswith(".") and entries[n] < time.time() - 86400]
+for old in whole[:-3] + cut_off:
+    shutil.rmtree(os.path.join(store, old), ignore_errors=True)
+PLACE
+  potato_fail "$(uname -n) cannot put the code in its place under $potato_store"
+potato_clean # there is something left when somebody else was first
+potato_say code "$potato_store/$potato_code"
+potato_end 0

@@ -1,0 +1,120 @@
+#!/bin/sh
+# potato-training 1.2.3: run example on backend also
+# config sha256 834c813231d242236ce9b474a64c76eb8ba6f101100a91187273a607a3a5973f
+# Starts the run's agent, or another one that brings it a new socket. stdin: a mark, the hash of the code, then
+# the agent's own line.
+IFS= read -r potato_mark || exit 64
+printf '\n%s begin\n' "$potato_mark"
+umask 077
+# An answer is lines of key=value between "MARK begin" and "MARK end CODE". The mark is the first line of stdin,
+# another one for each call, so that whatever a login shell prints is never taken for an answer.
+potato_say() { printf '%s=%s\n' "$1" "$2"; } # KEY VALUE
+potato_end() { # CODE
+  printf '%s end %s\n' "$potato_mark" "$1"
+  exit "$1"
+}
+potato_fail() { # MESSAGE
+  potato_say error "$1"
+  potato_end 1
+}
+
+# The job directory, with the code as hard links: dropping old code never breaks a job that waits.
+# model_training.backends.also.remote_dir
+potato_root="$HOME"/"-rf \`id\` #1"
+potato_job="$HOME"/"-rf \`id\` #1/jobs/example"
+IFS= read -r potato_code || potato_fail "nobody said which code to use"
+case $potato_code in '' | *[!0-9a-f]*) potato_fail "no such code" ;; esac
+mkdir -p -- "$potato_job" || potato_fail "$(uname -n) cannot make $potato_job"
+if [ ! -d "$potato_job/code" ]; then
+  potato_source=$potato_root/code/$potato_code
+  potato_copy=$potato_job/code.$$.tmp
+  [ -d "$potato_source" ] || potato_fail "the code is not on $(uname -n): copy it again"
+  touch -- "$potato_source" # it counts as used now: the newest three are kept
+  cp -Rl -- "$potato_source" "$potato_copy" 2> /dev/null || {
+    rm -rf -- "$potato_copy" # a file system without hard links
+    cp -R -- "$potato_source" "$potato_copy" || potato_fail "$(uname -n) cannot copy the code to $potato_job"
+  }
+  mv -- "$potato_copy" "$potato_job/code"
+fi
+
+# model_training.backends.also.prelude: in a login bash, so that `source` and `module` are there. What the profile and
+# the prelude print goes to stderr, what they read is empty; 3 and 4 keep our own stdin and stdout meanwhile.
+cat > "$potato_job/start.sh" << 'START_' || potato_fail "$(uname -n) cannot write to $potato_job"
+#!/bin/bash -l
+# shellcheck source=/dev/null
+potato_mark=$1
+potato_job=$2
+exec >&4
+# An answer is lines of key=value between "MARK begin" and "MARK end CODE". The mark is the first line of stdin,
+# another one for each call, so that whatever a login shell prints is never taken for an answer.
+potato_say() { printf '%s=%s\n' "$1" "$2"; } # KEY VALUE
+potato_end() { # CODE
+  printf '%s end %s\n' "$potato_mark" "$1"
+  exit "$1"
+}
+potato_fail() { # MESSAGE
+  potato_say error "$1"
+  potato_end 1
+}
+
+# What a login shell may bring along and would get into our way.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
+
+# model_training.backends.also.env_file: lines KEY=VALUE, taken as they are
+potato_file="$HOME"/" secrets ‘x’"
+[ -r "$potato_file" ] || potato_fail "env_file $potato_file cannot be read on $(uname -n)"
+case $(ls -ldL -- "$potato_file") in
+  -???------*) ;;
+  *) potato_fail "env_file $potato_file can be read by others: chmod 600 it" ;;
+esac
+potato_number=0
+potato_return=$(printf '\r')
+while IFS= read -r potato_line || [ -n "$potato_line" ]; do
+  potato_number=$((potato_number + 1))
+  potato_line=${potato_line%"$potato_return"}
+  case $potato_line in '' | '#'*) continue ;; esac
+  case ${potato_line%%=*} in
+    "$potato_line" | '' | [0-9]* | *[!A-Za-z0-9_]*)
+      potato_fail "env_file $potato_file: line $potato_number is not KEY=VALUE"
+      ;;
+  esac
+  export "${potato_line?}"
+done < "$potato_file"
+unset potato_line
+
+# model_training.backends.also.gpus
+export CUDA_DEVICE_ORDER='PCI_BUS_ID'
+export POTATO_TRAINING_GPUS='auto'
+export POTATO_TRAINING_MIN_FREE_GPU_MB='2000'
+export POTATO_TRAINING_INHERIT=yes # the worker gets this environment as it is
+
+# model_training.backends.also.prelude: a failing line ends the launch
+potato_prelude_failed() { # CODE
+  [ "$BASH_SUBSHELL" -eq 0 ] || return "$1"
+  exec >&4
+  potato_line=$(command -p sed -n "${BASH_LINENO[${#BASH_LINENO[@]} - 2]}p" -- "$0")
+  potato_fail "prelude failed (exit $1): ${potato_line:-$BASH_COMMAND}"
+}
+trap 'potato_prelude_failed "$?"' ERR
+exec >&2
+set -eE
+echo 'START of $HOME'
+START
+cat <<'E' | source /dev/stdin
+  source x
+E
+set +eEu
+trap - ERR
+umask 077
+exec <&3 >&4 3<&- 4>&- || potato_prelude_failed "$?"
+
+# The agent reads the next line of stdin, its socket and token; the end of stdin is a hint to look up.
+potato_python="$HOME"/"-rf \`id\` #1/venvs/054cc78dc200d70b366a0389aeb166aa/bin/python"
+command -v -- "$potato_python" > /dev/null || potato_fail "$potato_python was not found on $(uname -n)"
+cd -- "$potato_job" || potato_fail "$(uname -n) cannot enter $potato_job"
+export PYTHONPATH="code${PYTHONPATH:+:$PYTHONPATH}"
+printf '%s end 0\n' "$potato_mark"
+exec "$potato_python" -m potato_training.worker.agent --job-dir "$PWD"
+START_
+command -v bash > /dev/null || potato_fail "prelude needs bash, which was not found on $(uname -n)"
+exec bash -l "$potato_job/start.sh" "$potato_mark" "$potato_job" 3<&0 4>&1 < /dev/null >&2

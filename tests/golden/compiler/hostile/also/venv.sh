@@ -1,0 +1,66 @@
+#!/bin/sh
+# potato-training 1.2.3: run example on backend also
+# config sha256 834c813231d242236ce9b474a64c76eb8ba6f101100a91187273a607a3a5973f
+# Makes the interpreter that has the configured packages, once for all runs that want the same. stdin: a mark.
+# What venv and pip say is passed on as lines "pip=...".
+IFS= read -r potato_mark || exit 64
+printf '\n%s begin\n' "$potato_mark"
+umask 077
+# An answer is lines of key=value between "MARK begin" and "MARK end CODE". The mark is the first line of stdin,
+# another one for each call, so that whatever a login shell prints is never taken for an answer.
+potato_say() { printf '%s=%s\n' "$1" "$2"; } # KEY VALUE
+potato_end() { # CODE
+  printf '%s end %s\n' "$potato_mark" "$1"
+  exit "$1"
+}
+potato_fail() { # MESSAGE
+  potato_say error "$1"
+  potato_end 1
+}
+
+# What a login shell may bring along and would get into our way.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
+
+# model_training.backends.also.python, remote_dir
+potato_python="$HOME"/"it's/py thon"
+potato_venv="$HOME"/"-rf \`id\` #1/venvs/054cc78dc200d70b366a0389aeb166aa"
+command -v -- "$potato_python" > /dev/null || potato_fail "$potato_python was not found on $(uname -n)"
+potato_stamp=$("$potato_python" -c 'import os, sys; print(os.path.realpath(sys.executable), sys.version.split()[0])') ||
+  potato_fail "$potato_python does not run on $(uname -n)"
+mkdir -p -- "$potato_venv" || potato_fail "$(uname -n) cannot make $potato_venv"
+
+# One at a time: the lock is descriptor 9's, and ends with this shell, however it ends.
+exec 9>> "$potato_venv.lock"
+"$potato_python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)' 9>&9 ||
+  potato_fail "$(uname -n) cannot lock $potato_venv.lock"
+if [ "$(cat -- "$potato_venv/COMPLETE" 2> /dev/null)" = "$potato_stamp" ]; then
+  potato_say python "$potato_venv/bin/python"
+  potato_end 0
+fi
+
+# Built where it stays, since a venv's scripts hold its path. COMPLETE comes last.
+potato_make() {
+  rm -rf -- "$potato_venv"
+  "$potato_python" -m venv --system-site-packages -- "$potato_venv" || return 1
+
+  # A venv's interpreter makes venvs that show its base's packages and not its own: a .pth file adds those.
+  "$potato_python" - "$potato_venv/bin/python" << 'BASE' || return 1
+import os, subprocess, sys, sysconfig
+if sys.prefix != sys.base_prefix:
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    there = subprocess.check_output([sys.argv[1], "-c", ask], universal_newlines=True).strip()
+    paths = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    with open(os.path.join(there, "base_packages.pth"), "w") as file:
+        file.write("".join(path + "\n" for path in paths))
+BASE
+
+  # model_training.backends.also.packages
+  "$potato_venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off -- \
+    "x @ file:///a b/it's.whl" "y[z]>=1 ; python_version > '3.9'" || return 1
+  printf '%s\n' "$potato_stamp" > "$potato_venv/COMPLETE.tmp" || return 1
+  mv -- "$potato_venv/COMPLETE.tmp" "$potato_venv/COMPLETE"
+}
+potato_make 2>&1 < /dev/null | while IFS= read -r potato_line; do potato_say pip "$potato_line"; done
+[ -f "$potato_venv/COMPLETE" ] || potato_fail "the packages could not be installed on $(uname -n)"
+potato_say python "$potato_venv/bin/python"
+potato_end 0

@@ -1,0 +1,73 @@
+#!/bin/bash -l
+# potato-training 1.2.3: run example on backend slurm-least
+# config sha256 de5f0c2596e4cb37e86b1ac3bad7161b86621e1f3db78fed6dce50a7207bc416
+#SBATCH --job-name=potato-example
+#SBATCH --output=slurm.out
+#SBATCH --no-requeue
+#SBATCH --export=ALL
+# model_training.backends.slurm-least: gres
+#SBATCH --gres=gpu:1
+
+# The job directory is where sbatch was called; what is made in it is for its owner alone.
+umask 077
+cd -- "${SLURM_SUBMIT_DIR:-.}" || exit 1
+potato_dir=$PWD
+case ${SLURM_RESTART_COUNT:-0} in
+  0) potato_exit_code=$potato_dir/exit_code ;;
+  *) potato_exit_code=$potato_dir/exit_code.$SLURM_RESTART_COUNT ;;
+esac
+
+# The last act: the exit code, under another name first, so that no reader sees half of it.
+potato_verdict() { # CODE
+  printf '%s\n' "$1" > "$potato_exit_code.tmp" && command -p mv -f -- "$potato_exit_code.tmp" "$potato_exit_code"
+}
+potato_fail() { # MESSAGE [CODE]
+  printf 'potato-training: %s\n' "$1" >> "$potato_dir/stderr.log"
+  potato_verdict "${2:-1}"
+  exit "${2:-1}"
+}
+
+# One job per directory: a twin ends without touching anything; the same job, requeued, goes on.
+potato_job=${SLURM_JOB_ID:-none}
+if mkdir claim 2> /dev/null; then
+  printf '%s\n' "$potato_job" > claim/job
+elif [ ! -d claim ]; then
+  echo "potato-training: $HOSTNAME cannot write to $potato_dir"
+  exit 1
+elif [ "$(cat claim/job 2> /dev/null)" != "$potato_job" ]; then
+  echo "potato-training: $potato_dir belongs to job $(cat claim/job 2> /dev/null); job $potato_job leaves it alone"
+  exit 0
+fi
+exec 2>> stderr.log
+trap 'potato_fail "the job was stopped before the worker started" 4' TERM
+
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # the login shell's; what env and prelude set stays
+
+# model_training.backends.slurm-least.python: looked for, since an old `module load` fails with 0
+potato_python='python3'
+potato_node=${SLURMD_NODENAME:-$HOSTNAME}
+command -v -- "$potato_python" > /dev/null || potato_fail "$potato_python was not found on $potato_node" 3
+"$potato_python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
+  potato_fail "$potato_python on $potato_node does not run, or is older than Python 3.8" 3
+
+# The worker is a child: a shell that dies of SIGTERM takes the step down before the worker has saved anything
+# (seen on Slurm 22.05). The signal is passed on, and the worker's own exit code waited for.
+potato_worker=
+potato_signalled=
+potato_stop() {
+  potato_signalled=yes
+  [ -z "$potato_worker" ] || kill -TERM "$potato_worker" 2> /dev/null
+}
+trap potato_stop TERM
+PYTHONPATH=code${PYTHONPATH:+:$PYTHONPATH} "$potato_python" -m potato_training.worker --spec spec.json \
+  < /dev/null >> events.jsonl 2>> stderr.log &
+potato_worker=$!
+[ -z "$potato_signalled" ] || potato_stop # it came while the worker was being started
+while :; do
+  potato_signalled=
+  wait "$potato_worker"
+  potato_code=$?
+  [ -n "$potato_signalled" ] || break # a signal ends `wait` with 143 while the worker is still at work
+done
+potato_verdict "$potato_code"
+exit "$potato_code"

@@ -1,0 +1,41 @@
+#!/bin/sh
+# potato-training 1.2.3: run example on backend ssh-least
+# config sha256 de5f0c2596e4cb37e86b1ac3bad7161b86621e1f3db78fed6dce50a7207bc416
+# Removes what the run left on the host. stdin: a mark; "all", or "all but artifacts" to spare model files that did
+# not arrive; the directory of the forwarded socket, or "-".
+IFS= read -r potato_mark || exit 64
+printf '\n%s begin\n' "$potato_mark"
+umask 077
+# An answer is lines of key=value between "MARK begin" and "MARK end CODE". The mark is the first line of stdin,
+# another one for each call, so that whatever a login shell prints is never taken for an answer.
+potato_say() { printf '%s=%s\n' "$1" "$2"; } # KEY VALUE
+potato_end() { # CODE
+  printf '%s end %s\n' "$potato_mark" "$1"
+  exit "$1"
+}
+potato_fail() { # MESSAGE
+  potato_say error "$1"
+  potato_end 1
+}
+IFS= read -r potato_what || potato_what=
+case $potato_what in
+  all | "all but artifacts") ;;
+  *) potato_fail "nobody said what to remove" ;;
+esac
+IFS= read -r potato_socket || potato_fail "nobody named the socket"
+case $potato_socket in
+  /tmp/p-*/*) potato_fail "no such socket" ;;
+  /tmp/p-*) rm -rf -- "$potato_socket" ;;
+esac
+
+# model_training.backends.ssh-least.remote_dir
+potato_job="$HOME"/'.cache/potato-training/jobs/example'
+[ -d "$potato_job" ] || potato_end 0
+if [ "$potato_what" = all ]; then
+  rm -rf -- "$potato_job" || potato_fail "$(uname -n) cannot remove $potato_job"
+else
+  cd -- "$potato_job" || potato_fail "$(uname -n) cannot enter $potato_job"
+  find . ! -name . -prune ! -name artifacts -exec rm -rf -- {} + || potato_fail "$(uname -n) cannot empty $potato_job"
+  potato_say kept "$potato_job/artifacts"
+fi
+potato_end 0

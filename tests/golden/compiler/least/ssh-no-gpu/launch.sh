@@ -1,0 +1,53 @@
+#!/bin/sh
+# potato-training 1.2.3: run example on backend ssh-no-gpu
+# config sha256 de5f0c2596e4cb37e86b1ac3bad7161b86621e1f3db78fed6dce50a7207bc416
+# Starts the run's agent, or another one that brings it a new socket. stdin: a mark, the hash of the code, then
+# the agent's own line.
+IFS= read -r potato_mark || exit 64
+printf '\n%s begin\n' "$potato_mark"
+umask 077
+# An answer is lines of key=value between "MARK begin" and "MARK end CODE". The mark is the first line of stdin,
+# another one for each call, so that whatever a login shell prints is never taken for an answer.
+potato_say() { printf '%s=%s\n' "$1" "$2"; } # KEY VALUE
+potato_end() { # CODE
+  printf '%s end %s\n' "$potato_mark" "$1"
+  exit "$1"
+}
+potato_fail() { # MESSAGE
+  potato_say error "$1"
+  potato_end 1
+}
+
+# The job directory, with the code as hard links: dropping old code never breaks a job that waits.
+# model_training.backends.ssh-no-gpu.remote_dir
+potato_root="$HOME"/'.cache/potato-training'
+potato_job="$HOME"/'.cache/potato-training/jobs/example'
+IFS= read -r potato_code || potato_fail "nobody said which code to use"
+case $potato_code in '' | *[!0-9a-f]*) potato_fail "no such code" ;; esac
+mkdir -p -- "$potato_job" || potato_fail "$(uname -n) cannot make $potato_job"
+if [ ! -d "$potato_job/code" ]; then
+  potato_source=$potato_root/code/$potato_code
+  potato_copy=$potato_job/code.$$.tmp
+  [ -d "$potato_source" ] || potato_fail "the code is not on $(uname -n): copy it again"
+  touch -- "$potato_source" # it counts as used now: the newest three are kept
+  cp -Rl -- "$potato_source" "$potato_copy" 2> /dev/null || {
+    rm -rf -- "$potato_copy" # a file system without hard links
+    cp -R -- "$potato_source" "$potato_copy" || potato_fail "$(uname -n) cannot copy the code to $potato_job"
+  }
+  mv -- "$potato_copy" "$potato_job/code"
+fi
+
+# What a login shell may bring along and would get into our way.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
+
+# model_training.backends.ssh-no-gpu.gpus
+export CUDA_VISIBLE_DEVICES=''
+export POTATO_TRAINING_INHERIT=yes # the worker gets this environment as it is
+
+# The agent reads the next line of stdin, its socket and token; the end of stdin is a hint to look up.
+potato_python='python3'
+command -v -- "$potato_python" > /dev/null || potato_fail "$potato_python was not found on $(uname -n)"
+cd -- "$potato_job" || potato_fail "$(uname -n) cannot enter $potato_job"
+export PYTHONPATH="code${PYTHONPATH:+:$PYTHONPATH}"
+printf '%s end 0\n' "$potato_mark"
+exec "$potato_python" -m potato_training.worker.agent --job-dir "$PWD"

@@ -1,0 +1,112 @@
+#!/bin/sh
+# potato-training 1.2.3: run example on backend cluster
+# config sha256 db5c853928cc3ba0a2f7776cb5950c8853cc93112a4b58136f21e8e94b96b5d4
+# Looks at the login node and changes nothing but for making remote_dir and a directory for the socket. stdin: a
+# mark, the hash of the code, the directory of the socket or "-", then "test" and job.sh, or "no test".
+IFS= read -r potato_mark || exit 64
+printf '\n%s begin\n' "$potato_mark"
+umask 077
+# An answer is lines of key=value between "MARK begin" and "MARK end CODE". The mark is the first line of stdin,
+# another one for each call, so that whatever a login shell prints is never taken for an answer.
+potato_say() { printf '%s=%s\n' "$1" "$2"; } # KEY VALUE
+potato_end() { # CODE
+  printf '%s end %s\n' "$potato_mark" "$1"
+  exit "$1"
+}
+potato_fail() { # MESSAGE
+  potato_say error "$1"
+  potato_end 1
+}
+# What a login shell may bring along and would get into our way.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
+
+# SBATCH_* of the environment would win over the job's #SBATCH lines, SQUEUE_USERS hides a running job, and
+# SCANCEL_PARTITION makes a cancel do nothing, all with exit code 0 (seen on Slurm 22.05).
+for potato_name in $(env | sed -n 's/^\(S[A-Z]*_[A-Za-z0-9_]*\)=.*/\1/p'); do
+  case $potato_name in
+    SLURM_CONF) ;;
+    SBATCH_* | SQUEUE_* | SCANCEL_* | SCONTROL_* | SLURM_*) unset "$potato_name" ;;
+  esac
+done
+export LC_ALL=C
+
+IFS= read -r potato_code || potato_fail "nobody said which code to look for"
+IFS= read -r potato_socket || potato_fail "nobody named a socket"
+potato_say host "$(uname -n)"
+potato_say home "$HOME"
+
+# model_training.backends.cluster.remote_dir
+potato_root='/shared/projects/me/potato-training'
+mkdir -p -- "$potato_root" && [ -w "$potato_root" ] || potato_fail "$(uname -n) cannot write to $potato_root"
+potato_say root "$potato_root"
+potato_say free_kb "$(df -Pk -- "$potato_root" | awk 'END { print $4 }')"
+[ ! -d "$potato_root/code/$potato_code" ] || potato_say code "$potato_code"
+potato_job='/shared/projects/me/potato-training/jobs/example'
+[ ! -d "$potato_job" ] || potato_say job "$potato_job"
+
+# The private directory of the forwarded socket: ssh makes the socket in it.
+case $potato_socket in
+  /tmp/p-*/*) potato_fail "no such socket" ;;
+  /tmp/p-*) mkdir -m 700 -- "$potato_socket" || potato_fail "$(uname -n) cannot make $potato_socket" ;;
+esac
+
+# model_training.backends.cluster.python
+potato_python='/opt/conda/bin/python3'
+if command -v -- "$potato_python" > /dev/null &&
+  potato_version=$("$potato_python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])'); then
+  potato_say python "$potato_version $(command -v -- "$potato_python")"
+fi
+if [ -z "${potato_version-}" ] || ! "$potato_python" -c 'import sys; sys.exit(sys.version_info < (3, 8))'; then
+  for potato_other in python3 python3.8 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14 \
+    "$HOME"/miniconda3/bin/python "$HOME"/anaconda3/bin/python /opt/conda/bin/python3 /usr/local/bin/python3; do
+    potato_other=$(command -v -- "$potato_other") || continue
+    potato_version=$("$potato_other" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])') || continue
+    potato_say other "$potato_version $potato_other"
+  done
+fi
+
+potato_limited() { # SECONDS COMMAND...: a broken driver or a busy controller can hang a command for good
+  if command -v timeout > /dev/null; then
+    timeout -k 5 "$@"
+  else
+    shift
+    "$@"
+  fi
+}
+potato_lines() { sed "s/^/$1=/"; } # KEY: each line of stdin
+
+# The scheduler's commands; scontrol need not be there.
+for potato_program in sbatch squeue scancel scontrol; do
+  potato_say "$potato_program" "$(command -v "$potato_program" || echo absent)"
+done
+potato_say slurm "$(potato_limited 20 sbatch --version 2> /dev/null)"
+potato_limited 20 scontrol -o show partition 2> /dev/null | potato_lines partition
+
+# model_training.backends.cluster.job_python: as far as the login node can see
+if command -v -- '/shared/envs/train/bin/python' > /dev/null; then
+  potato_say job_python there
+else
+  potato_say job_python missing
+fi
+
+# The scheduler's own opinion of the very script that a run would submit.
+IFS= read -r potato_test || potato_test="no test"
+if [ "$potato_test" = test ]; then
+  potato_errors=$potato_root/test.$$.tmp
+  potato_clean() { rm -f -- "$potato_errors"; }
+  trap potato_clean EXIT
+  trap 'exit 1' HUP INT TERM
+  potato_answer=$(cd -- "$potato_root" && potato_limited 60 sbatch --parsable --test-only 2> "$potato_errors")
+  potato_say test_code "$?"
+  printf '%s\n' "$potato_answer" | potato_lines test_out
+  potato_lines test_err < "$potato_errors"
+  potato_clean
+  # An sbatch that does not know --test-only may have submitted it: such a job is cancelled at once.
+  potato_made=$(printf '%s\n' "$potato_answer" |
+    sed -n 's/^\(Submitted batch job \)\{0,1\}\([0-9][0-9]*\)\(;.*\)\{0,1\}$/\2/p' | tail -n 1)
+  if [ -n "$potato_made" ]; then
+    potato_limited 60 scancel "$potato_made" 2>&1 | potato_lines test_err
+    potato_say test_cancelled "$potato_made"
+  fi
+fi
+potato_end 0
