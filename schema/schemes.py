@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Iterator
 
 from .findings import ERROR, MAX_ERRORS, NOTE, WARNING, Finding
 from .nodes import MAPPING, SCALAR, Node
@@ -16,14 +17,10 @@ SchemeWords = namedtuple("SchemeWords", "name annotation_type labels")
 
 
 def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
-    """The schemes of ``annotation_schemes``. What Potato itself complains about is left to it."""
+    """The schemes by which items are annotated. What Potato itself complains about is left to it."""
     schemes: list[SchemeWords] = []
     findings: list[Finding] = []
-    listed = root.get("annotation_schemes")
-    for i, node in enumerate(listed.elements() if listed else ()):
-        if node.kind != MAPPING:
-            continue
-        path = f"annotation_schemes[{i}]"
+    for path, node in _scheme_nodes(root):
         name, annotation_type = node.get("name"), node.get("annotation_type")
         name_text = name.text() if name else None
         type_text = annotation_type.text() if annotation_type else None
@@ -38,6 +35,26 @@ def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
             labels = _likert(node)
         schemes.append(SchemeWords(name_text, type_text, labels))
     return schemes, findings
+
+
+def _scheme_nodes(root: Node) -> Iterator[tuple[str, Node]]:
+    """(path, node) of each scheme, from the three places where Potato takes them."""
+    lists = [("annotation_schemes", root.get("annotation_schemes"))]
+    phases = root.get("phases")
+    if phases is not None:
+        # A list, or a mapping by name; questionnaires before and after are phases too, but ask about no item.
+        named = [(f"phases[{i}]", phase) for i, phase in enumerate(phases.elements())]
+        named += [(f"phases.{name}", phase) for name, _, phase in phases.items()]
+        for path, phase in named:
+            kind = phase.get("type")
+            if kind is not None and kind.text() == "annotation":
+                lists.append((f"{path}.annotation_schemes", phase.get("annotation_schemes")))
+    sets = root.get("scheme_sets")
+    lists += [(f"scheme_sets.{name}", listed) for name, _, listed in (sets.items() if sets else ())]
+    for path, listed in lists:
+        for i, node in enumerate(listed.elements() if listed else ()):
+            if node.kind == MAPPING:
+                yield f"{path}[{i}]", node
 
 
 def _labels(scheme: Node, path: str, findings: list[Finding]) -> tuple[str, ...]:

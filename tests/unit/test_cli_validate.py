@@ -1,6 +1,7 @@
 """`potato validate` and `potato schema`, as commands."""
 
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -112,6 +113,14 @@ def test_text_from_the_config_cannot_drive_a_terminal(tmp_path, monkeypatch, cap
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert all(line.isprintable() for line in lines)
+
+
+def test_a_terminal_that_cannot_show_a_character_gets_an_escape(tmp_path, potato):
+    (tmp_path / "é.yaml").write_text("model_training: {backend: caf\u00e9}\n", "utf-8")
+    ran = potato("validate", "é.yaml", cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert ran.returncode == 1
+    assert "backend is 'caf\\xe9'" in ran.stdout
+    assert ran.stderr == ""
 
 
 def test_schema_prints_the_schema_that_is_in_the_repository(capsys):
