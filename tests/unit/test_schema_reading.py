@@ -71,7 +71,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine(mark, end):
 def test_a_directory_a_missing_file_and_a_pipe_are_no_configs(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, words in ((tmp_path, "directory"), (tmp_path / "none.yaml", "no such file"),
-                        (tmp_path / "pipe", "not a regular file"), (tmp_path / "a\0b", "null byte")):
+                        (tmp_path / "pipe", "not a regular file"), (tmp_path / "a\0b", "embedded null")):
         with pytest.raises(Unreadable, match=words):
             read_bytes(str(path))
 
