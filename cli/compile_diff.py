@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def show_differences(config: Config, args: argparse.Namespace) -> int:
     """Prints a unified diff of every script; 1 when there is one. The earlier run's own request is compiled."""
     from ..compiler import RunRequest
-    from ..runtime.front import find, open_store
+    from ..runtime.lookup import find, open_store
     from ..runtime.places import Places
     from ..runtime.request import known_backend
     from .compile import compiled_run
