@@ -72,3 +72,20 @@ def test_many_answers_are_lost_and_agents_die_as_well(bench, seed):
     while bench.start_agent().wait(60) != 0:
         assert len(bench.agents) < 50
     check(job)
+
+
+@pytest.mark.parametrize("name", [
+    "agent.lock", "attach.json", "job.json", "agent.jsonl", "control", "bundle.tar.gz.part", "bundle.tmp", "bundle",
+    "spec.json", "code", "code/potato_training/worker", "stdin", "worker.json", "events.jsonl", "predictions.jsonl",
+    "exit_code",
+])
+def test_killed_when_a_file_appears_and_started_again(bench, name):
+    """Whatever the directory holds, the next agent goes on from there, and never starts a second worker."""
+    job = bench.add_job(PLAN)
+    first = bench.start_agent()
+    while not bench.jobdir.has(name) and first.poll() is None:
+        pass  # no pause: the next instant is the one that is meant
+    first.kill()
+    first.wait()
+    assert bench.start_agent().wait(60) == 0
+    check(job)
