@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from potato_training import __version__
 from potato_training.compiler import RunRequest, compile_run
 from potato_training.runtime.places import Places
 from potato_training.runtime.store import Store
 from potato_training.schema.config import load_or_raise
+
+from potato_training import __version__
 
 GOOD = {
     "gpu-server": {"type": "ssh", "host": "gpu.example.org", "packages": ["torch"]},
@@ -58,7 +58,9 @@ def test_ssh_prints_launch_sh(potato, place):
     assert "potato_training.worker.agent" in done.stdout
 
 
-@pytest.mark.parametrize(("backend", "word"), [("local", "potato_training.worker"), ("lab-workstation", "potato training agent")])
+@pytest.mark.parametrize(("backend", "word"), [
+    ("local", "potato_training.worker"), ("lab-workstation", "potato training agent"),
+])
 def test_backends_without_scripts_say_what_they_run(potato, place, backend, word):
     done = potato("compile", "--backend", backend, cwd=place)
     assert done.returncode == 0
@@ -232,7 +234,8 @@ def test_diff_with_a_run_that_is_not_there(potato, place):
 def test_compile_imports_nothing_heavy(place):
     code = (
         "import sys; from potato_training.cli.main import main; main(['compile', '--backend', 'cluster']); "
-        "heavy = {'jsonschema', 'flask', 'rich', 'torch', 'sklearn', 'numpy', 'sqlite3', 'subprocess'} & set(sys.modules); "
+        "heavy = {'jsonschema', 'flask', 'rich', 'torch', 'sklearn', 'numpy', 'sqlite3', 'subprocess'}; "
+        "heavy &= set(sys.modules); "
         "print(sorted(heavy), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=60)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from potato_training.compiler import quoting
 
 SHELLS = ("sh", "bash", "dash", "bash --posix")

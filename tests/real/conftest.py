@@ -7,6 +7,7 @@ is skipped, saying why, where Slurm is not installed or cannot be started.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -58,8 +59,9 @@ SlurmdTimeout=60
 MessageTimeout=10
 ReturnToService=2
 GresTypes=gpu
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1_port} CPUs=8 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2_port} CPUs=8 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+NodeName=DEFAULT NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+NodeName=n1 Port={n1_port} Feature=big,fast
+NodeName=n2 Port={n2_port}
 PartitionName=main Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 PartitionName=short Nodes=n[1-2] MaxTime=00:30:00 State=UP PriorityTier=10 PreemptMode=OFF
 PartitionName=scavenge Nodes=n2 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE
@@ -155,12 +157,8 @@ class SlurmCluster:
 
     def stop(self) -> None:
         if self.conf.exists() and "slurmctld" in self.daemons:
-            self.run(["scancel", "--user=root"], check=False)
-            self.run(["scancel", "--full", "--signal=KILL", "--user=root"], check=False)
-            try:
-                self._until(lambda: not self.run(["squeue", "-h"], check=False).stdout.strip(), 40, "jobs remain")
-            except CannotStart:
-                pass
+            with contextlib.suppress(CannotStart):
+                self.cancel_all()
         for name in ("slurmctld", "n1", "n2", "munged"):
             daemon = self.daemons.pop(name, None)
             if daemon is None:
@@ -214,6 +212,28 @@ class SlurmCluster:
             return {}
         return dict(part.split("=", 1) for part in shown.stdout.strip().split(" ") if "=" in part)
 
+    def fresh(self) -> Path:
+        """A fresh directory that every account of the cluster can reach."""
+        folder = Path(tempfile.mkdtemp(prefix="job-", dir=self.root))
+        folder.chmod(0o755)
+        return folder
+
+    def cancel_all(self) -> None:
+        """Ends every job, and waits until none is left."""
+        for how in ([], ["--full", "--signal=KILL", "--state=RUNNING"]):
+            self.run(["scancel", *how, "--user=root"], check=False)
+        self._until(lambda: not self.run(["squeue", "-h"], check=False).stdout.strip(), 60, "jobs remain")
+
+    def wait_empty(self, job_id: str, seconds: float = 60) -> None:
+        """Waits until the queue knows the job no more: nothing of it is completing."""
+        self._until(lambda: not self.run(["squeue", "-h", "-j", job_id], check=False).stdout.strip(), seconds,
+                    f"job {job_id} remains")
+
+    def hurry(self, job_id: str) -> bool:
+        """A requeued job waits for two minutes by itself; this says now. True, for use in a condition."""
+        self.run(["scontrol", "update", f"jobid={job_id}", "starttime=now"], check=False)
+        return True
+
     def wait_job(self, job_id: str, *states: str, seconds: float = 60) -> dict[str, str]:
         """Waits until the job is in one of ``states`` (RUNNING, COMPLETED, ...) and shows it."""
         end = time.monotonic() + seconds
@@ -221,7 +241,8 @@ class SlurmCluster:
             shown = self.job(job_id)
             if shown.get("JobState") in states:
                 return shown
-            assert time.monotonic() < end, f"job {job_id} is {shown.get('JobState')} ({shown.get('Reason')}), not {states}"
+            seen = f"{shown.get('JobState')} ({shown.get('Reason')})"
+            assert time.monotonic() < end, f"job {job_id} is {seen}, not {states}"
             time.sleep(0.1)
 
 

@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from potato_training.compiler import RunRequest, compile_run
 from potato_training.schema.check import config_schema
 from potato_training.schema.config import load_or_raise

@@ -8,7 +8,6 @@ from pathlib import Path
 import jinja2
 import pytest
 from jinja2 import nodes
-
 from potato_training.compiler import quoting
 from potato_training.compiler.scripts import SCRIPTS, environment
 
