@@ -59,9 +59,9 @@ SlurmdTimeout=60
 MessageTimeout=10
 ReturnToService=2
 GresTypes=gpu
-NodeName=DEFAULT NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
-NodeName=n1 Port={n1_port} Feature=big,fast
-NodeName=n2 Port={n2_port}
+NodeName=DEFAULT CPUs=8 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1_port} Feature=big,fast
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2_port}
 PartitionName=main Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 PartitionName=short Nodes=n[1-2] MaxTime=00:30:00 State=UP PriorityTier=10 PreemptMode=OFF
 PartitionName=scavenge Nodes=n2 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE
