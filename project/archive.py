@@ -26,7 +26,9 @@ def write_archive(path: Path, members: Sequence[Member], check: Callable[[], Non
     """
     with replacing(path) as file:
         sink = _Sink(file)
-        with tarfile.open(fileobj=sink, mode="w", format=tarfile.GNU_FORMAT, copybufsize=BLOCK) as tar:
+        with tarfile.TarFile(
+            fileobj=sink, mode="w", format=tarfile.GNU_FORMAT, copybufsize=BLOCK  # type: ignore[arg-type]
+        ) as tar:
             for name, content, size in members:
                 info = tarfile.TarInfo(name)
                 info.size, info.mode = size, 0o600

@@ -59,7 +59,7 @@ def from_changes(behaviour: Iterable[tuple[str, Any]], doubts: Doubts) -> dict[t
             if not isinstance(change, dict) or change.get("action") not in ("select", "update"):
                 continue
             schema, name, at = (change.get(k) for k in ("schema_name", "label_name", "timestamp"))
-            if not isinstance(at, (int, float)) or not isinstance(schema, str):
+            if not (isinstance(at, (int, float)) and isinstance(schema, str) and isinstance(name, str)):
                 continue
             key = (item, schema)
             if key not in doubts:

@@ -57,23 +57,21 @@ def open_state(
     A file that does not parse is read once more after a ``pause``: a copy under way (rsync, a network
     drive) is over then. Raises UserError when it still does not.
     """
-    try:
-        return _open(path)
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError):
+    for last in (False, True):
+        try:
+            return _open(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UserError(f"{shown} cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            if last:
+                raise UserError(
+                    f"{shown}: half-written or damaged: {_fault(error)}",
+                    "Potato writes it whole at the next save; if the project is a copy, copy it again",
+                ) from None
         pause()
-    except OSError as error:
-        raise UserError(f"{shown} cannot be read: {error.strerror}") from None
-    try:
-        return _open(path)
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{shown}: half-written or damaged: {_fault(error)}",
-            "Potato writes it whole at the next save; if the project is a copy, copy it again",
-        ) from None
+    return None
 
 
 def _open(path: Path) -> State:
@@ -142,8 +140,6 @@ def is_set(value: Any) -> bool:
 
 def seeded(shown: Any) -> frozenset[str]:
     """The labels that a prelabel proposed: a name, {"label": name}, or a list of either."""
-    if isinstance(shown, list):
-        return frozenset().union(*(seeded(one) for one in shown)) if shown else frozenset()
-    if isinstance(shown, dict):
-        return seeded(shown.get("label"))
-    return frozenset([shown]) if isinstance(shown, str) else frozenset()
+    each = shown if isinstance(shown, list) else [shown]
+    names = (one.get("label") if isinstance(one, dict) else one for one in each)
+    return frozenset(name for name in names if isinstance(name, str))
