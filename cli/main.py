@@ -24,6 +24,7 @@ COMMANDS = {
     "training show": (".show", "everything recorded of a run"),
     "training logs": (".logs", "a run's log, live with -f"),
     "training cancel": (".cancel", "cancel a run, or stop it and keep the model"),
+    "training serve": (".serve", "the Training page, its API and the agent protocol"),
     "training supervise": (".supervise", "take up what a killed supervisor left behind"),
 }
 

@@ -72,7 +72,7 @@ def _check_local(config: Config, info: Any) -> Report:
     report.lines.append(f"local: this machine, {device}")
     if warning:
         report.lines.append(f"warning: {warning}")
-    missing = [package for package in info.packages if not _installed(package)]
+    missing = [package for package in info.packages if not installed(package)]
     report.facts.update(trainer=info.name, missing_packages=missing)
     if missing:
         report.problem(f"{info.name} needs packages that are not installed here: {', '.join(missing)}")
@@ -82,7 +82,8 @@ def _check_local(config: Config, info: Any) -> Report:
     return report
 
 
-def _installed(package: str) -> bool:
+def installed(package: str) -> bool:
+    """Whether a package could be imported here, without importing it."""
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):

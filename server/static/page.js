@@ -1,0 +1,166 @@
+// What the page does by itself. Everything here can also be read, started and cancelled without it.
+"use strict";
+(function () {
+  const $ = (selector, under) => Array.from((under || document).querySelectorAll(selector));
+
+  // --- regions that the server sends again when they have changed -------------------------------------
+  const live = document.querySelector("[data-live]");
+  const shown = {};
+  let etag = "", wait = 1000, failures = 0;
+
+  function put(region, html) {
+    if (shown[region.id] === html) return;
+    const first = !(region.id in shown);
+    shown[region.id] = html;
+    if (first && region.innerHTML === html) return;
+    // a half-chosen comparison, an open part and the keyboard's place outlive the change
+    const ticked = new Set($("input:checked", region).map((box) => box.id));
+    const open = new Set($("details[open]", region).map((part) => part.id));
+    const focused = region.contains(document.activeElement) ? document.activeElement.id : "";
+    const scroll = $(".scroll", region).map((box) => box.scrollLeft);
+    region.innerHTML = html;
+    $("input[type=checkbox]", region).forEach((box) => { if (ticked.has(box.id)) box.checked = true; });
+    $("details", region).forEach((part) => { if (open.has(part.id)) part.open = true; });
+    $(".scroll", region).forEach((box, n) => { box.scrollLeft = scroll[n] || 0; });
+    if (focused) {
+      const again = document.getElementById(focused);
+      (again || document.getElementById("main")).focus({ preventScroll: true });
+    }
+    localTimes(region);
+  }
+
+  async function look() {
+    let pause = document.hidden ? 5000 : wait;
+    try {
+      const headers = { Accept: "application/json" };
+      if (etag) headers["If-None-Match"] = etag;
+      const answer = await fetch(live.dataset.live, { headers, cache: "no-store", redirect: "error" });
+      if (answer.status === 200) {
+        etag = answer.headers.get("ETag") || "";
+        const told = await answer.json();
+        for (const [name, html] of Object.entries(told.regions)) {
+          const region = document.getElementById("region-" + name);
+          if (region) put(region, html);
+        }
+        await readLog();
+        if (told.over && "reloadAtEnd" in live.dataset) {
+          window.location.reload();
+          return;
+        }
+      } else if (answer.status === 304) {
+        await readLog();
+      } else {
+        throw new Error(String(answer.status));
+      }
+      failures = 0;
+      away(false);
+    } catch (error) {
+      failures += 1;
+      pause = Math.min(30000, 1000 * 2 ** failures);
+      if (failures > 1) away(true);
+    }
+    setTimeout(look, pause);
+  }
+
+  function away(yes) {
+    let note = document.getElementById("away");
+    if (yes && !note) {
+      note = document.createElement("p");
+      note.id = "away";
+      note.className = "away";
+      note.setAttribute("role", "alert");
+      note.textContent = "The server does not answer. Runs go on without it; this page tries again.";
+      document.body.append(note);
+    } else if (!yes && note) {
+      note.remove();
+    }
+  }
+
+  // --- the log ---------------------------------------------------------------------------------------
+  const log = document.querySelector("[data-log]");
+  let lines = log ? log.textContent : "";
+
+  async function readLog() {
+    if (!log) return;
+    for (;;) {
+      const answer = await fetch(log.dataset.log + "?after=" + log.dataset.next, { cache: "no-store" });
+      if (!answer.ok) return;
+      const told = await answer.json();
+      log.dataset.next = told.next;
+      if (!told.text) return;
+      lines = (lines + told.text).slice(-400000);
+      showLog();
+    }
+  }
+
+  function showLog() {
+    const word = (filter ? filter.value : "").toLowerCase();
+    const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
+    log.textContent = word
+      ? lines.split("\n").filter((line) => line.toLowerCase().includes(word)).join("\n")
+      : lines;
+    if (atEnd) log.scrollTop = log.scrollHeight;
+  }
+
+  const filter = log && document.querySelector("[data-filter=log]");
+  if (filter) filter.addEventListener("input", showLog);
+  if (log) log.scrollTop = log.scrollHeight;
+
+  // --- small things ------------------------------------------------------------------------------------
+  function localTimes(under) {
+    $("time[datetime]", under).forEach((time) => {
+      const moment = new Date(time.getAttribute("datetime"));
+      if (!isNaN(moment)) {
+        time.textContent = moment.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+        time.title = time.getAttribute("datetime");
+      }
+    });
+  }
+  localTimes(document);
+
+  setInterval(function () {
+    $("[data-until]").forEach((place) => {
+      const left = Math.max(0, Math.ceil((new Date(place.dataset.until) - Date.now()) / 1000));
+      place.textContent = left + " s";
+    });
+  }, 500);
+
+  document.addEventListener("submit", function (event) {
+    const ask = event.target.dataset.confirm;
+    if (ask && !window.confirm(ask)) {
+      event.preventDefault();
+      return;
+    }
+    const button = event.submitter;
+    if (button && button.dataset.busy) {
+      button.textContent = button.dataset.busy;
+      button.setAttribute("aria-busy", "true");
+    }
+  });
+
+  // The chosen trainer's parameters, and the schemas that it can train.
+  const trainer = document.querySelector("[data-trainer]");
+  function chosen() {
+    const option = trainer.selectedOptions[0];
+    document.getElementById("trainer-about").textContent = option.dataset.about;
+    $("[data-params]").forEach((part) => { part.hidden = part.dataset.params !== trainer.value; });
+    const kinds = option.dataset.kinds.split(" ");
+    $("input[data-kind]").forEach((box) => {
+      const can = kinds.includes(box.dataset.kind);
+      if (!can) box.checked = false;
+      box.disabled = !can;
+    });
+  }
+  if (trainer) {
+    trainer.addEventListener("change", chosen);
+    chosen();
+  }
+  $("select[data-opens]").forEach(function (select) {
+    const inside = document.getElementById(select.dataset.opens);
+    const follow = () => { inside.hidden = select.value !== "on"; };
+    select.addEventListener("change", follow);
+    follow();
+  });
+
+  if (live) setTimeout(look, wait);
+})();

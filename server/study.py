@@ -1,0 +1,69 @@
+"""The project as the server sees it: its config as it is now, its ledger, its run directories."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from ..runtime import summon
+from ..runtime.places import Places
+from ..runtime.store import Run, Store
+from ..runtime.trainers import Nameable
+from ..schema.config import Checked, Config, ConfigError, load
+from ..schema.findings import Finding
+from .errors import NotFound
+
+
+class Study:
+    """One project. Everything is read when it is asked for; the config only when its file has changed."""
+
+    def __init__(self, path: str | Path):
+        """Raises ConfigError for a config with errors: a server does not start on one."""
+        self._path = str(path)
+        self._lock = threading.Lock()
+        self._stamp: object = None
+        self._checked: Checked | None = None
+        self.places = Places(self.config().task_dir)
+        self.places.prepare()
+        self.store = Store(self.places.store)
+
+    def checked(self) -> Checked:
+        """The config as the file stands now, with its findings."""
+        with self._lock:
+            stamp = _stamp(Path(self._path))
+            if self._checked is None or stamp != self._stamp:
+                self._checked, self._stamp = load(self._path, trainers=Nameable()), stamp
+            return self._checked
+
+    def config(self) -> Config:
+        """The config; ConfigError when it has errors now."""
+        checked = self.checked()
+        if checked.config is None:
+            raise ConfigError(checked.errors, self._path)
+        return checked.config
+
+    def problems(self) -> tuple[Finding, ...]:
+        """What keeps the config from being used now; empty when it is well."""
+        return self.checked().errors
+
+    def run(self, run_id: str) -> Run:
+        """A run by its whole id. Raises NotFound."""
+        run = self.store.get(run_id)
+        if run is None:
+            raise NotFound(f"there is no run {run_id!r}")
+        return run
+
+    def run_dir(self, run: Run) -> Path:
+        return self.places.run_dir(run.run_id)
+
+    def summon(self) -> None:
+        """Makes sure that a supervisor is at it. Raises UserError when none comes up."""
+        summon.ensure_supervisor(self.places)
+
+
+def _stamp(path: Path) -> object:
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size, about.st_ino
