@@ -39,6 +39,23 @@ class Bounds(NamedTuple):
     supervisor_start_s: float = 20.0
     #: A front door that looks whether a supervisor runs holds the lock for a moment.
     lock_patience_s: float = 2.0
+    #: ssh's own bound on a connection that nobody answers, and ours on the whole login.
+    ssh_connect_s: float = 15.0
+    ssh_login_s: float = 60.0
+    #: A short script over a connection that stands.
+    ssh_call_s: float = 60.0
+    #: A word to the kept connection on this machine.
+    ssh_local_s: float = 5.0
+    #: Looking at a host: nvidia-smi and an import of torch have bounds of their own there.
+    ssh_probe_s: float = 200.0
+    #: Installing packages, and copying the code.
+    ssh_venv_s: float = 3600.0
+    ssh_code_s: float = 300.0
+    #: A copy of model files that sends no byte for so long is given up.
+    copy_stall_s: float = 180.0
+    #: Between two logins while a connection is lost: grows from the first to the second.
+    login_first_s: float = 0.5
+    login_most_s: float = 20.0
 
 
 @cache

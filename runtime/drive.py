@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from ..schema.errors import UserError
@@ -31,9 +32,7 @@ from .jobs import job_message, read_job, write_job
 from .places import Places
 from .settle import settle
 from .store import Run, Store
-
-#: How often a run's agent is started again after it died.
-_RELAUNCHES = 3
+from .tether import Interrupted, Tether
 
 
 class Switchboard:
@@ -78,6 +77,18 @@ class Drive:
         self._run_dir = where.run_dir(run_id)
         self._switchboard = switchboard
         self._socket = socket
+        self._launcher: launchers.Launcher | None = None
+        self._reason_to_stop: Callable[[], None] = self._check
+        self._desk = launchers.Desk(
+            run_dir=self._run_dir, step=lambda text: store.note(run_id, step=text), log=self._log,
+            note=lambda **facts: store.note(run_id, **facts),
+            owe=lambda target: store.owe(run_id, self._kind(), target), check=lambda: self._reason_to_stop(),
+        )
+
+    def leave(self) -> None:
+        """The supervisor ends, and the run goes on without it."""
+        if self._launcher is not None:
+            self._launcher.leave()
 
     def run(self) -> None:
         try:
@@ -107,13 +118,19 @@ class Drive:
         if not (self._run_dir / places.JOB).exists():
             self._build()
         job = read_job(self._run_dir)
-        launcher = launchers.make(str(run.facts.get("backend_type", "local")), self._places, self._run_id)
-        if run.state not in (BUILDING, CONNECTING, "queued") and not launcher.started():
+        launcher = self._launcher = launchers.make(
+            self._kind(), self._places, self._run_id, self._desk, self._store.owed(self._run_id)
+        )
+        known = run.state not in (BUILDING, CONNECTING, "queued")
+        if known and not launcher.started():
             return self._judge(job, launcher, lost=True) or verdict.Verdict(FAILED)
-        self._launch(launcher)
-        end = self._follow(job, launcher)
-        if end.status == SUCCEEDED and self._store.advance(self._run_id, FETCHING, step="moving the model files"):
-            for warning in launcher.fetch(self._run_dir):
+        if not known:
+            self._launch(launcher)
+        end = self._follow(job, launcher, known)
+        if end.status == SUCCEEDED:
+            self._store.advance(self._run_id, FETCHING, step="moving the model files")
+            self._reason_to_stop = self._check
+            for warning in launcher.fetch():
                 self._store.record(self._run_id, warnings=[warning])
                 self._log(f"warning: {warning}")
         return end
@@ -150,58 +167,64 @@ class Drive:
         self._log(*(f"warning: {warning}" for warning in bundle.warnings))
         counts = ", ".join(f"{split['n']} {name}" for name, split in bundle.manifest["splits"].items())
         self._log(f"bundle of {max(bundle.size // 1000, 1):,} kB: {counts}")
-        write_job(self._run_dir, job_message(run, config, bundle, python=sys.executable))
+        launchers.prepare(config.backends[run.backend].type, config, run, self._run_dir)
+        write_job(self._run_dir, job_message(run, config, bundle))
 
     def _check(self) -> None:
         if self._get().wish == "cancel":
             raise _Cancelled
 
     def _launch(self, launcher: launchers.Launcher) -> None:
-        self._check_before_launch(launcher)
         # The intent is written before anything is taken hold of: whoever comes next can let go of it.
-        self._store.owe(self._run_id, self._kind(), launcher.target())
-        self._store.advance(self._run_id, CONNECTING, step=f"starting the agent on {launcher.place}")
-        launcher.launch(self._socket, tokens.issue(self._store, tokens.RUN, self._run_id))
-        self._store.advance(self._run_id, PREPARING, step=f"waiting for the agent on {launcher.place}")
-
-    def _check_before_launch(self, launcher: launchers.Launcher) -> None:
         if not launcher.started():
             self._check()
+            self._store.owe(self._run_id, self._kind(), {})
+        self._store.advance(self._run_id, CONNECTING, step=f"starting the agent on {launcher.place}")
+        launcher.launch(self._socket, self._new_token)
+        self._store.advance(self._run_id, PREPARING, step=f"waiting for the agent on {launcher.place}")
 
-    def _follow(self, job: dict[str, Any], launcher: launchers.Launcher) -> verdict.Verdict:
+    def _follow(self, job: dict[str, Any], launcher: launchers.Launcher, taken_up: bool) -> verdict.Verdict:
         """Watches until the run is decided. Looks at the ledger ten times a second, and at every word."""
-        watch = _Watch(job)
+        watch = _Watch(job, lambda: self._switchboard.heard(self._run_id))
+        tether = Tether(
+            launcher, lambda: launcher.launch(self._socket, self._new_token, known=True), self._desk, apart=taken_up
+        )
+        patient = job["on_disconnect"] == "finish"
+        self._reason_to_stop = lambda: self._look_up(job, launcher, watch)
         self._switchboard.heard(self._run_id)
-        relaunches, last = 0, time.monotonic()
         while True:
-            now = time.monotonic()
-            if now - last > bounds().slept_s:
-                self._switchboard.heard(self._run_id)
-            last = now
+            watch.tick()
             run = self._get()
             if run.wish == "cancel" and watch.cancelled_at is None:
-                watch.cancelled_at = now
+                watch.cancelled_at = time.monotonic()
                 until = time.time() + watch.grace_s
                 self._store.advance(self._run_id, CANCELLING, step="cancelling")
                 self._store.note(self._run_id, cancel_until=until)
                 self._log("cancelling" if not run.facts.get("cancel_until") else "cancelling, as before the restart")
-            trouble = "" if "report" in run.facts else launcher.trouble()
-            if trouble and watch.cancelled_at is None and relaunches < _RELAUNCHES:
-                relaunches += 1
-                self._log(f"{trouble}; starting another on its job directory")
-                launcher.launch(self._socket, tokens.issue(self._store, tokens.RUN, self._run_id))
-                continue
+            trouble = ""
+            if "report" not in run.facts and (watch.cancelled_at is None or not tether.reached):
+                trouble = tether.tend(self._switchboard.silence(self._run_id))
+                if patient and tether.lost:
+                    self._switchboard.heard(self._run_id)
             end = self._judge(job, launcher, watch=watch, trouble=trouble)
             if end is not None:
                 return end
             self._switchboard.wait(bounds().tick_s)
+
+    def _look_up(self, job: dict[str, Any], launcher: launchers.Launcher, watch: _Watch) -> None:
+        """Ends a login that is going on when there is something more urgent."""
+        watch.tick()
+        if self._get().wish == "cancel" and watch.cancelled_at is None:
+            raise Interrupted
+        if self._judge(job, launcher, watch=watch) is not None:
+            raise Interrupted
 
     def _judge(
         self, job: dict[str, Any], launcher: launchers.Launcher, *, watch: _Watch | None = None, trouble: str = "",
         lost: bool = False,
     ) -> verdict.Verdict | None:
         run = self._get()
-        watch = watch or _Watch(job)
+        watch = watch or _Watch(job, lambda: None)
         report = run.facts.get("report") or {}
         predictions = run.facts.get("predictions") or {}
         result = run.facts.get("result") or {}
@@ -248,6 +271,9 @@ class Drive:
     def _kind(self) -> str:
         return str(self._get().facts.get("backend_type", "local"))
 
+    def _new_token(self) -> str:
+        return tokens.issue(self._store, tokens.RUN, self._run_id)
+
     def _log(self, *lines: str) -> None:
         runlog.log(self._run_dir, *lines)
 
@@ -255,11 +281,20 @@ class Drive:
 class _Watch:
     """The clocks of one run that the supervisor keeps itself."""
 
-    def __init__(self, job: dict[str, Any]):
+    def __init__(self, job: dict[str, Any], on_waking: Callable[[], None]):
         self.grace_s = float(job["grace_seconds"])
+        self._on_waking = on_waking
+        self._last_look = time.monotonic()
         self._max_wall = job["max_wall_seconds"]
         self.cancelled_at: float | None = None
         self._first_event_at: float | None = None
+
+    def tick(self) -> None:
+        """Called several times a second: a gap means that we were stopped or asleep, and nobody is to blame."""
+        now = time.monotonic()
+        if now - self._last_look > bounds().slept_s:
+            self._on_waking()
+        self._last_look = now
 
     def grace_over(self) -> bool:
         return self.cancelled_at is not None and time.monotonic() - self.cancelled_at >= self.grace_s

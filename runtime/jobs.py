@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 _HEARTBEAT_S = {"local": 1.0, "ssh": 2.0, "slurm": 2.0, "agent": 5.0}
 
 
-def job_message(run: Run, config: Config, bundle: Bundle, *, python: str) -> dict[str, Any]:
-    """The message of one run. ``python`` is the worker's interpreter on the far side."""
+def job_message(run: Run, config: Config, bundle: Bundle) -> dict[str, Any]:
+    """The message of one run."""
     backend = config.backends[run.backend]
     training = config.training
     timeout = backend.keys.get("heartbeat_timeout_s") or bounds().heartbeat_timeout_s
@@ -41,7 +42,8 @@ def job_message(run: Run, config: Config, bundle: Bundle, *, python: str) -> dic
         "spec": worker_spec(run, config, on_disconnect),
         "bundle": {"size": bundle.size, "sha256": bundle.sha256, "etag": f'"{bundle.sha256[:32]}"'},
         "env": _local_env() if backend.type == "local" else {},
-        "python": python,
+        # elsewhere the agent runs under the worker's interpreter
+        "python": sys.executable if backend.type == "local" else "",
         "grace_seconds": training["grace_seconds"],
         "heartbeat_s": _HEARTBEAT_S[backend.type],
         "give_up_s": max(timeout, bounds().agent_give_up_s) if backend.type == "agent" else timeout,

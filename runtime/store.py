@@ -268,6 +268,11 @@ class Store:
                 (run_id, kind, json.dumps(target), time.time()),
             )
 
+    def owed(self, run_id: str) -> Mapping[str, Any]:
+        """The target that was written down last, {} when nothing is owed."""
+        row = self._db().execute("SELECT target FROM releases WHERE run_id = ?", (run_id,)).fetchone()
+        return {} if row is None else json.loads(row["target"])
+
     def releases(self) -> list[Release]:
         rows = self._db().execute("SELECT * FROM releases ORDER BY created")
         return [

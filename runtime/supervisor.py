@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +41,8 @@ class Supervisor:
         self._switchboard = Switchboard()
         self._listener = Listener(make_app(Intake(self._store, where, self._switchboard.heard)))
         self._drives: dict[str, threading.Thread] = {}
+        self._leaving: dict[str, Callable[[], None]] = {}
+        self._releasing: dict[str, threading.Thread] = {}
         self._release_after: dict[str, float] = {}
         self._stop = threading.Event()
 
@@ -55,6 +58,8 @@ class Supervisor:
         finally:
             # Agents keep their workers meanwhile and go on with the next supervisor.
             self._listener.stop()
+            for leave in list(self._leaving.values()):
+                leave()
 
     def stop(self) -> None:
         self._stop.set()
@@ -67,9 +72,11 @@ class Supervisor:
     def _tick(self, socket: str) -> bool:
         for run_id, thread in list(self._drives.items()):
             if not thread.is_alive():
-                del self._drives[run_id]
+                del self._drives[run_id], self._leaving[run_id]
         runs = self._store.open_runs()
-        executing = any(run.state in life.EXECUTING for run in runs)
+        executing = any(
+            run.state in life.EXECUTING or (run.state == QUEUED and run.run_id in self._drives) for run in runs
+        )
         for run in runs:
             if run.run_id in self._drives:
                 continue
@@ -89,6 +96,7 @@ class Supervisor:
         drive = Drive(run.run_id, self._store, self._places, self._switchboard, socket)
         thread = threading.Thread(target=drive.run, name=run.run_id, daemon=True)
         self._drives[run.run_id] = thread
+        self._leaving[run.run_id] = drive.leave
         thread.start()
 
     def _cancel_queued(self, run: Run) -> None:
@@ -96,26 +104,41 @@ class Supervisor:
         self._store.settle(run.run_id)
 
     def _release(self, release: Release) -> None:
+        """Begins to let go of what a run held, in a thread of its own: a far host may take its time."""
         run = self._store.get(release.run_id)
-        now = time.monotonic()
-        if (run is not None and not run.over) or now < self._release_after.get(release.run_id, 0):
+        running = self._releasing.get(release.run_id)
+        if running is not None:
+            if not running.is_alive():
+                del self._releasing[release.run_id]  # the next look at the ledger tells whether it was enough
+            return
+        if (run is not None and not run.over) or time.monotonic() < self._release_after.get(release.run_id, 0):
             return
         if release.run_id in self._drives:  # it may still be fetching
             return
+        reported = run is not None and "report" in run.facts
+        thread = threading.Thread(target=self._let_go, args=(release, reported), name=release.run_id, daemon=True)
+        self._releasing[release.run_id] = thread
+        thread.start()
+
+    def _let_go(self, release: Release, reported: bool) -> None:
         try:
-            reported = run is not None and "report" in run.facts
             lines = launchers.release(
                 release.kind, self._places, release.run_id, release.target,
                 patience_s=bounds().farewell_s if reported else 0,
             )
-        except (OSError, launchers.LaunchError) as error:
+        except Exception as error:  # whatever it is, the duty stays
+            if not isinstance(error, (OSError, launchers.LaunchError)):
+                traceback.print_exc(file=sys.stderr)
             self._store.release_failed(release.run_id, str(error))
+            if release.tries == 0:
+                runlog.log(self._places.run_dir(release.run_id), f"still to be released: {error}")
             wait = bounds().release_first_s * 2 ** min(release.tries, 20)
-            self._release_after[release.run_id] = now + min(wait, bounds().release_most_s)
+            self._release_after[release.run_id] = time.monotonic() + min(wait, bounds().release_most_s)
             return
         runlog.log(self._places.run_dir(release.run_id), *lines)
         self._store.released(release.run_id)
         self._store.drop_token(tokens.RUN, release.run_id)
+        self._switchboard.wake()
 
     def _clear_old_socket(self) -> None:
         """A supervisor that was killed leaves its socket's folder behind."""

@@ -6,9 +6,14 @@ bring the model files home, and how to let go of everything on the far side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ...schema.config import Config
+    from ..store import Run
 
 #: The kinds of backend on which this version can start runs.
 KINDS = ("local",)
@@ -22,39 +27,81 @@ class LaunchError(Exception):
         self.hint = hint
 
 
+class ConnectionLost(LaunchError):
+    """The way to the machine is not there, or broke: the weather, which may be better in a moment."""
+
+
+@dataclass
+class Desk:
+    """What a launcher may write and ask while it works: the run's record, its log, and whether to go on."""
+
+    run_dir: Path
+    #: The line that says what is happening now.
+    step: Callable[[str], None]
+    #: Lines of the run log.
+    log: Callable[..., None]
+    #: Facts of the run's record.
+    note: Callable[..., None]
+    #: Writes down what ``release`` needs to find everything again; before it is taken hold of.
+    owe: Callable[[Mapping[str, Any]], None]
+    #: Called several times a second while something is waited for; raises when the waiting is to end.
+    check: Callable[[], None]
+
+
 class Launcher(Protocol):
     """One run's way to its machine."""
 
     #: The machine as a person knows it.
     place: str
 
-    def target(self) -> Mapping[str, Any]:
-        """What ``release`` needs to find everything again, also in another process. Known before ``launch``."""
-        ...
+    def launch(self, socket: str, new_token: Callable[[], str], *, known: bool = False) -> bool:
+        """Starts the run's agent, or tells the one that is there where the server is now.
 
-    def launch(self, socket: str, token: str) -> None:
-        """Starts the run's agent, or tells the one that is there where the server is now. Raises LaunchError."""
+        ``new_token`` makes the one before it worthless, so it is asked for at the last moment. ``known``:
+        the far side has the job already. True when an agent was started, False when the one that was
+        there is told. Raises LaunchError, and ConnectionLost when trying again may do.
+        """
         ...
 
     def trouble(self) -> str:
         """Why no more word can be expected from the agent, or "" while it may be at work."""
         ...
 
+    def lost(self, silent_s: float) -> str:
+        """Why the connection must be made anew, or "". ``silent_s``: since the last word, or the last login."""
+        ...
+
     def started(self) -> bool:
         """Whether the job directory is there: something of an earlier launch can be found again."""
         ...
 
-    def fetch(self, run_dir: Path) -> list[str]:
-        """Brings the model files into ``run_dir/artifacts``; gives warnings, raises nothing of a lost copy."""
+    def fetch(self) -> list[str]:
+        """Brings the model files into the run directory; gives warnings, raises nothing of a lost copy."""
+        ...
+
+    def leave(self) -> None:
+        """The supervisor is ending, and the run goes on: lets go of what is held on this machine."""
         ...
 
 
-def make(kind: str, where: Any, run_id: str) -> Launcher:
-    """The launcher for a run on a backend of this kind."""
+def prepare(kind: str, config: Config, run: Run, run_dir: Path) -> None:
+    """Writes into the run directory what the run's launcher and its release will need, config or no config."""
+    if kind == "ssh":
+        from ..ssh.plan import write_plan
+
+        write_plan(config, run, run_dir)
+
+
+def make(kind: str, where: Any, run_id: str, desk: Desk, target: Mapping[str, Any]) -> Launcher:
+    """The launcher for a run on a backend of this kind. ``target`` is what was owed last, if anything."""
     if kind == "local":
         from .local import LocalLauncher
 
         return LocalLauncher(where, run_id)
+    if kind == "ssh":
+        from .ssh import SshLauncher
+
+        return SshLauncher(run_id, desk, target)
     raise LaunchError(f"this version cannot start runs on a backend of type {kind}")
 
 
@@ -68,4 +115,8 @@ def release(kind: str, where: Any, run_id: str, target: Mapping[str, Any], *, pa
         from .local import release_local
 
         return release_local(where, run_id, patience_s)
+    if kind == "ssh":
+        from ..ssh.release import release_ssh
+
+        return release_ssh(where, run_id, target, patience_s)
     raise LaunchError(f"this version cannot release a backend of type {kind}")

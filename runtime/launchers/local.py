@@ -14,9 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ...worker.jobdir import Identity, JobDir
 from ...worker.protocol import AGENT_LOCK, ARTIFACTS_DIR, STDERR_FILE, TAIL_BYTES, WORKER_FILE
@@ -35,14 +34,10 @@ class LocalLauncher:
         self._job_dir = where.job_dir(run_id)
         self._child: subprocess.Popen[bytes] | None = None
 
-    def target(self) -> Mapping[str, Any]:
-        """The job directory is found by the run's id, so that a project can be moved."""
-        return {}
-
     def started(self) -> bool:
         return self._job_dir.exists()
 
-    def launch(self, socket: str, token: str) -> None:
+    def launch(self, socket: str, new_token: Callable[[], str], *, known: bool = False) -> bool:
         log = os.open(
             self._places.run_dir(self._run_id) / places.AGENT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
         )
@@ -58,7 +53,7 @@ class LocalLauncher:
             os.close(log)
         assert child.stdin is not None
         try:
-            child.stdin.write(json.dumps({"socket": socket, "token": token}).encode() + b"\n")
+            child.stdin.write(json.dumps({"socket": socket, "token": new_token()}).encode() + b"\n")
             child.stdin.flush()
         except BrokenPipeError:
             pass  # it is gone; what it says, or does not, tells below
@@ -69,6 +64,7 @@ class LocalLauncher:
             raise LaunchError("The agent could not be started on this machine", "agent.log has its last output")
         # A child that attached has ended; the agent that was there before is not a child of ours.
         self._child = None if answer.startswith("attached") else child
+        return self._child is not None
 
     def trouble(self) -> str:
         if self._child is not None:
@@ -79,8 +75,16 @@ class LocalLauncher:
         agent = _agent(self._job_dir)
         return "" if agent is not None and agent.is_alive() else "the agent on this machine is gone"
 
-    def fetch(self, run_dir: Path) -> list[str]:
-        source, destination = self._job_dir / ARTIFACTS_DIR, run_dir / places.ARTIFACTS
+    def lost(self, silent_s: float) -> str:
+        """Nothing lies between us and the agent that could break."""
+        return ""
+
+    def leave(self) -> None:
+        """The agent and its worker are in sessions of their own."""
+
+    def fetch(self) -> list[str]:
+        source = self._job_dir / ARTIFACTS_DIR
+        destination = self._places.run_dir(self._run_id) / places.ARTIFACTS
         if not source.is_dir():
             return [] if destination.is_dir() else ["the worker left no model files"]
         try:

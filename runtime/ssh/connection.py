@@ -1,0 +1,66 @@
+"""The way to a host, as a value: which words ssh is called with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..bounds import bounds
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """A host by the name that the config has for it; what is not set is left to the user's ssh config.
+
+    ``control`` is the socket of a kept connection of our own; empty leaves that to the user's config
+    too. ``alive_s`` is how often the kept connection is asked whether it lives; after three questions
+    without an answer ssh ends it.
+    """
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+    identity_file: str | None = None
+    control: str = ""
+    alive_s: int = 15
+    program: str = field(default="ssh", repr=False)
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], *, control: str = "") -> Ssh:
+        """From the facts of a place, as they are kept with a run."""
+        return cls(facts["host"], facts.get("user"), facts.get("port"), facts.get("identity_file"), control,
+                   int(facts.get("alive_s") or 15))
+
+    def argv(self, *options: str, command: str | None = None) -> tuple[str, ...]:
+        """The whole command line. ``--`` keeps a host that begins with a dash from being an option."""
+        words = [self.program, "-T", "-a", "-x", "-o", "BatchMode=yes",
+                 "-o", f"ConnectTimeout={max(1, round(bounds().ssh_connect_s))}",
+                 "-o", f"ServerAliveInterval={self.alive_s}", "-o", "ServerAliveCountMax=3",
+                 "-o", "RequestTTY=no", "-o", "RemoteCommand=none", "-o", "PermitLocalCommand=no"]
+        if self.control:
+            words += ["-S", self.control]
+        for flag, value in (("-l", self.user), ("-p", self.port), ("-i", self.identity_file)):
+            if value is not None:
+                words += [flag, str(value)]
+        return (*words, *options, "--", self.host, *(() if command is None else (command,)))
+
+    def environment(self) -> dict[str, str]:
+        """Our own, SSH_AUTH_SOCK included; but nobody is there to type into a window that asks for a password."""
+        return {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
+
+
+def local_path(text: str | None, folder: Path) -> str | None:
+    """A path of the config on this machine: ``~`` is our home, relative ones start at the config's directory."""
+    return None if text is None else str(folder / Path(text).expanduser())
+
+
+def remote_command(script_bytes: int) -> str:
+    """What the login shell there is given: the first bytes of stdin are a script for sh, the rest is the script's.
+
+    One line that sh, bash, dash, fish, csh and tcsh read alike. ``sh -s`` would not do: dash reads ahead and
+    swallows what follows the script (seen with dash 0.5.12).
+    """
+    return f"exec /bin/sh -c 'eval \"$(dd bs=1 count={script_bytes} 2>/dev/null)\"'"

@@ -1,0 +1,60 @@
+"""What ssh said, in the words that users search for, with the remedy."""
+
+from __future__ import annotations
+
+import re
+
+from ..launchers import ConnectionLost, LaunchError
+from .talk import Chatter, SshError
+
+_NOISE = re.compile(
+    r"^(debug\d|Warning: Permanently added|Connection to .* closed|Shared connection|mux_client|OpenSSH_|"
+    r"Control socket|\*\* )", re.IGNORECASE)
+_PREFIX = re.compile(
+    r"^(ssh: |connect to host \S+ port \d+: |kex_exchange_identification: |ssh_exchange_identification: |"
+    r"\S+@\S+: (?=Permission denied)|Received disconnect from \S+ port \d+:\d+: )+")
+
+
+def failure(host: str, error: SshError) -> LaunchError:
+    """The reason for a record and its remedy. ConnectionLost when another try may do."""
+    if isinstance(error, Chatter):
+        return LaunchError(
+            f'host {host} prints text before our command (first bytes: "{error}")',
+            "make its startup files silent for non-interactive shells",
+        )
+    said = reason(error)
+    if re.search("Permission denied", said):
+        return ConnectionLost(
+            f"ssh to {host} failed: Permission denied",
+            f"a key that works without a prompt is needed: `ssh {host} true` must succeed from the server's account",
+        )
+    if re.search("Host key verification failed", said):
+        return ConnectionLost(f"ssh to {host} failed: Host key verification failed", _host_key(host, error.stderr))
+    if "remote port forwarding failed" in error.stderr or "forwarding request failed" in error.stderr:
+        return LaunchError(
+            f"{host} does not allow forwarded sockets (AllowStreamLocalForwarding)",
+            "its administrator can allow them for this account in sshd_config: AllowStreamLocalForwarding yes",
+        )
+    hint = f"`ssh {host} true` must succeed from the server's account, without a prompt"
+    return ConnectionLost(f"ssh to {host} failed: {said}", hint)
+
+
+def _host_key(host: str, stderr: str) -> str:
+    if "HAS CHANGED" in stderr or "Offending" in stderr:
+        remove = re.search(r"ssh-keygen -f .*|ssh-keygen -R .*", stderr)
+        command = remove[0].strip() if remove else f"ssh-keygen -R {host}"
+        return f"the host's key has changed: check with its administrators, then mend known_hosts: {command}"
+    return f"log in once by hand to accept the key (ssh {host}), or mend known_hosts"
+
+
+def reason(error: SshError) -> str:
+    """One line: the last that ssh said of its own, else what we saw."""
+    for line in reversed(error.stderr.splitlines()):
+        line = line.strip()
+        if "Host key verification failed" in line or "Permission denied" in line:
+            return line
+        if line and not _NOISE.match(line):
+            return _PREFIX.sub("", line).rstrip(".")[:300]
+    if error.timed_out:
+        return "no answer in time"
+    return f"{error} (exit code {error.code})" if error.code is not None else str(error)

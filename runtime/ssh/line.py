@@ -1,0 +1,139 @@
+"""The kept connection of a run, and the socket that leads back through it.
+
+Every command goes over one connection. When the user keeps one of their own (ControlMaster), that is the
+one: a login with a second factor or a smart card then serves. Otherwise we keep one in a private directory
+of this machine. It ends by itself a minute after the last command, so that a supervisor killed at any
+instant leaves no ssh behind for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...worker.jobdir import Identity, write_private
+from ..bounds import bounds
+from .connection import Ssh
+from .talk import SshError, Talk
+
+_PRIVATE = re.compile(r"/tmp/p-[0-9a-f]{8}\Z")  # noqa: S108
+_MASTER = "master.json"
+_LINGER_S = 60
+
+
+def new_private_name() -> str:
+    """A fresh name, on this machine or another, short enough for any unix socket in it."""
+    return f"/tmp/p-{secrets.token_hex(4)}"  # noqa: S108
+
+
+def nothing() -> None:
+    """No reason to stop."""
+
+
+class Line:
+    """A connection to one host. ``directory`` is where ours lives; somebody has written that down already."""
+
+    def __init__(self, facts: Mapping[str, Any], directory: str, check: Callable[[], None] = nothing):
+        self._directory = Path(directory)
+        self._theirs = Ssh.of(facts)
+        self._ours = Ssh.of(facts, control=f"{directory}/c")
+        self._check = check
+        self.ssh = self._theirs
+        self.is_ours = False
+        self._forwards: list[str] = []
+
+    def up(self, *, avoid_theirs: bool = False) -> None:
+        """Logs in, unless the user is logged in already. Raises SshError."""
+        if not avoid_theirs and self._running(self._theirs):
+            self.ssh, self.is_ours = self._theirs, False
+            return
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory.chmod(0o700)
+        argv = self._ours.argv(
+            "-f", "-N", "-M", "-o", f"ControlPersist={_LINGER_S}", "-o", "ClearAllForwardings=yes",
+        )
+        self._local(argv, bounds().ssh_login_s)
+        self.ssh, self.is_ours = self._ours, True
+        pid = re.search(r"pid=(\d+)", self._local(self.ssh.argv("-O", "check"), bounds().ssh_local_s))
+        if pid:
+            with contextlib.suppress(OSError):
+                identity = Identity.of(int(pid[1]))
+                write_private(str(self._directory / _MASTER), json.dumps(identity.to_json()) + "\n")
+
+    def forward(self, there: str, here: str) -> None:
+        """A socket on the host that ends at one of ours. Raises SshError."""
+        pair = f"{there}:{here}"
+        self._local(self.ssh.argv("-O", "forward", "-R", pair), bounds().ssh_call_s)
+        self._forwards.append(pair)
+
+    def close(self) -> None:
+        """Hangs up; a connection of the user's stays, without our sockets."""
+        if self.is_ours:
+            hang_up(self._ours, str(self._directory))
+        else:
+            for pair in self._forwards:
+                stop_forward(self.ssh, pair)
+            remove_private(str(self._directory))
+        self._forwards = []
+
+    def _running(self, ssh: Ssh) -> bool:
+        try:
+            self._local(ssh.argv("-O", "check"), bounds().ssh_local_s)
+        except SshError:
+            return False
+        return True
+
+    def _local(self, argv: tuple[str, ...], seconds: float) -> str:
+        return local(self.ssh, argv, seconds, self._check)
+
+
+def local(ssh: Ssh, argv: tuple[str, ...], seconds: float, check: Callable[[], None] = nothing) -> str:
+    """A call of ssh that runs nothing on the host; what it said. Raises SshError."""
+    until = time.monotonic() + seconds
+    with Talk(argv, ssh.environment(), (), check=check) as talk:
+        code = talk.ended(until)
+        said = talk.stderr()
+        if code is None:
+            raise SshError("no answer in time", stderr=said, timed_out=True)
+        if code != 0:
+            raise SshError("ssh ended", stderr=said, code=code)
+        return said
+
+
+def hang_up(ssh: Ssh, directory: str) -> None:
+    """Ends a kept connection of ours by its directory, also one that another process made, or that is stopped."""
+    if not _PRIVATE.match(directory) or not Path(directory).exists():
+        return
+    ssh = replace(ssh, control=f"{directory}/c")
+    if Path(ssh.control).exists():
+        with contextlib.suppress(SshError):
+            local(ssh, ssh.argv("-O", "exit"), bounds().ssh_local_s)
+    with contextlib.suppress(OSError, ValueError):
+        master = Identity.from_json(json.loads(Path(directory, _MASTER).read_text("utf-8")))
+        if master is not None and master.is_alive():
+            os.kill(master.pid, signal.SIGKILL)
+    remove_private(directory)
+
+
+def stop_forward(ssh: Ssh, pair: str) -> None:
+    """Takes a forwarded socket back from a connection that stays."""
+    with contextlib.suppress(SshError):
+        local(ssh, ssh.argv("-O", "cancel", "-R", pair), bounds().ssh_local_s)
+
+
+def remove_private(directory: str) -> None:
+    """Removes a private directory of ours on this machine."""
+    path = Path(directory)
+    with contextlib.suppress(OSError):
+        if _PRIVATE.match(directory) and path.lstat().st_uid == os.getuid():
+            shutil.rmtree(path, ignore_errors=True)
