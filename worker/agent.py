@@ -1,8 +1,11 @@
 """python -m potato_training.worker.agent --job-dir DIR
+python -m potato_training.worker.agent --server URL --backend NAME ...
 
-The agent of one job. It is started by a supervisor (beside it, or through a login) with one line of
+The first is the agent of one job. It is started by a supervisor (beside it, or through a login) with one line of
 JSON on stdin, ``{"socket": ..., "token": ...}``: where its server is and what to say there. Started
 again on the same job directory, it brings the news to the agent that is alive, or takes its place.
+
+The second asks a server for jobs until it is stopped: ``potato training agent``, see ``agent_poll``.
 """
 
 from __future__ import annotations
@@ -29,7 +32,12 @@ _LONGEST_SOCKET = 103
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Exit code 0: the job is reported, or another agent has it. 1: not. 2: wrong usage."""
-    job_dir = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if any(argument.split("=")[0] in ("--server", "--backend") for argument in arguments):
+        from . import agent_poll
+
+        return agent_poll.main(arguments)
+    job_dir = parse_arguments(arguments)
     os.umask(0o077)
     try:
         address, token = parse_hello(read_line(0))

@@ -17,27 +17,33 @@ class Ears:
         self.asked_to_end = False
         self.times_asked = 0
         self._stdin = stdin
+        self._signalled: Optional[int] = None
         if stdin is not None:
             os.set_blocking(stdin, False)
 
     def listen_to_signals(self) -> None:
         """SIGTERM and Ctrl-C ask the agent to stop its worker and go; a vanished terminal asks for nothing."""
+        self._signalled, written = os.pipe()  # what a signal writes here ends a sleep that has just begun, too
+        for end in (self._signalled, written):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(written)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._asked)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def rest(self, seconds: float) -> None:
         """Sleeps, less long when something is heard."""
-        asked = self.times_asked
         until = time.monotonic() + seconds
-        while self.times_asked == asked:
+        while True:
             left = until - time.monotonic()
             if left <= 0:
                 return
-            left = min(left, 0.25)  # a signal between the two lines above is heard at the latest then
-            if self._stdin is None:
-                time.sleep(left)
-            elif select.select([self._stdin], [], [], left)[0] and self._at_end():
+            ears = [ear for ear in (self._stdin, self._signalled) if ear is not None]
+            heard = select.select(ears, [], [], left)[0]
+            if self._signalled in heard:
+                os.read(self._signalled, 4096)
+                return
+            if self._stdin in heard and self._at_end():
                 self.stdin_ended = True
                 self._stdin = None
                 return

@@ -15,7 +15,7 @@ from .agent_bundle import Fetch, NoBundle
 from .agent_claim import NoJob, job_of
 from .agent_ears import Ears
 from .agent_launch import Launcher
-from .agent_link import Down, Gone, Link
+from .agent_link import Down, Gone, Link, Rejected
 from .agent_message import Job
 from .agent_news import News
 from .agent_report import Report
@@ -46,7 +46,7 @@ class _Failure(Exception):
 class JobAgent:
     """``run`` does one job in its directory, and returns when the server has acknowledged its result.
 
-    Raises GaveUp, NoJob, and Superseded; each leaves the job directory fit for another agent.
+    Raises GaveUp, NoJob, Superseded and Rejected; each leaves the job directory fit for another agent.
     """
 
     def __init__(
@@ -73,7 +73,11 @@ class JobAgent:
                 self._log.error(failure.reason.replace("-", "_"), str(failure))
             self._report_end(reason)
         except Gone:
-            self._abandon()
+            self._abandon(protocol.REASON_GONE)
+            self._try_result()
+        except Rejected:
+            self._abandon(protocol.REASON_GAVE_UP)
+            raise
         finally:
             self._log.close()
 
@@ -265,19 +269,21 @@ class JobAgent:
         if self._ears.asked_to_end:
             raise NoJob("asked to end")
 
-    def _abandon(self) -> None:
-        """The job is over on the server: nothing of it may go on here."""
-        code = None
-        if self._worker is not None:
-            self._say("the server says that this job is over; stopping its worker")
-            self._stop.ask(protocol.REASON_GONE, min(self._job.grace_s, GONE_GRACE_S))
-            while self._worker.alive():
-                self._stop.tick(self._worker)
-                self._ears.rest(POLL_S)
-            code = self._worker.exit_code()
-            self._worker.close()
-        self._look(final=True)
+    def _abandon(self, reason: str) -> None:
+        """The job is over on the server, or the server's door is shut: nothing of it may go on here."""
+        if self._worker is None:
+            return
+        self._say("this job is over on the server; stopping its worker")
+        self._stop.ask(reason, min(self._job.grace_s, GONE_GRACE_S))
+        while self._worker.alive():
+            self._stop.tick(self._worker)
+            self._ears.rest(POLL_S)
+        self._worker.close()
+
+    def _try_result(self) -> None:
+        """Says on the other side that nothing runs here any more."""
+        code = None if self._worker is None else self._worker.exit_code()
         try:
             self._report.try_result(code, self._stop.reason or protocol.REASON_GONE)
-        except Gone:
+        except (Gone, Rejected):
             return

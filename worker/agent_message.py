@@ -29,7 +29,7 @@ class Job:
             )
         self.message = message
         self.run_id = _text(message, "run_id")
-        if not _RUN_ID.fullmatch(self.run_id):
+        if not is_run_id(self.run_id):
             raise BadJob("run_id is not a plain name")
         self.attempt = int(_number(message, "attempt", 1, 1, 1_000_000))
         self.spec = _object(message, "spec")
@@ -56,6 +56,10 @@ class Job:
         """The worker's spec. Its two paths are ours to say, whatever the message has there."""
         return dict(self.spec, bundle_dir=protocol.BUNDLE_DIR, workdir=".")
 
+
+def is_run_id(value: Any) -> bool:
+    """True for a plain name, which is safe as a folder and in a URL."""
+    return isinstance(value, str) and bool(_RUN_ID.fullmatch(value))
 
 
 def _text(where: Dict[str, Any], name: str, default: Optional[str] = None) -> str:

@@ -69,24 +69,28 @@ class Bench:
         """The server's door, opened when it is first asked for."""
         return self._listener or self.new_listener()
 
-    def add_job(self, plan, *, files=None, env=None, **fields):
+    def add_job(self, plan=(), *, files=None, env=None, owner=None, **fields):
         """The job that the stub worker does by ``plan``; ``fields`` go into the job message."""
         archive, digest = tar_of(files or {"manifest.json": b"{}\n", "train.jsonl": b""})
+        run_id = fields.pop("run_id", "run-1")
         bundle = self.folder / "bundle.tar.gz"
         bundle.write_bytes(archive)
         message = {
-            "protocol": 1, "run_id": "run-1", "attempt": 1, "trainer": "stub", "spec": {"v": 1, "run_id": "run-1"},
+            "protocol": 1, "run_id": run_id, "attempt": 1, "trainer": "stub", "spec": {"v": 1, "run_id": run_id},
             "bundle": {"size": len(archive), "sha256": digest, "etag": digest[:16]},
-            "env": {"STUB_PLAN": json.dumps(plan), **(env or {})}, "python": str(self.stub()),
+            "env": {"STUB_PLAN": json.dumps(list(plan)), **(env or {})}, "python": str(self.stub()),
             "grace_seconds": 10, "heartbeat_s": 0.2, "give_up_s": 30, "max_wall_seconds": None,
             "on_disconnect": "stop", "from_the_future": {"ignored": True}, **fields,
         }
-        self.job = self.intake.add(message, bundle, token=self.token)
+        self.job = self.intake.add(message, bundle, token=self.token, owner=owner)
         return self.job
 
-    def stub(self):
-        script = self.folder / "stub-worker"
+    def stub(self, plan=None):
+        """The stub worker as a program; with a plan, one that needs no variable to know it."""
+        script = self.folder / ("stub-worker" if plan is None else "stub-python")
         text = (FIXTURES / "stub_worker.py").read_text("utf-8")
+        if plan is not None:
+            text = text.replace('os.environ["STUB_PLAN"]', repr(json.dumps(plan)))
         script.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
         script.chmod(0o700)
         return script
@@ -103,6 +107,18 @@ class Bench:
         agent.stdin.write(json.dumps(hello).encode() + b"\n")
         agent.stdin.flush()
         agent.greeting = agent.stdout.readline().decode().strip()
+        return agent
+
+    def start_poll(self, server, *arguments, plan=(), token=None, env=None):
+        """An agent that polls, with its folder in ``home``; the plan is that of the interpreter it is given."""
+        own = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "potato_training.worker.agent", "--server", server, "--backend", "lab",
+             "--workdir", str(self.folder / "home"), "--python", str(self.stub(list(plan))), *map(str, arguments)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            env={**own, "POTATO_TRAINING_TOKEN": self.token if token is None else token, **(env or {})},
+        )
+        self.agents.append(agent)
         return agent
 
     def run(self, plan, **fields):
