@@ -1,5 +1,6 @@
 """One run in the worker: prepare, train each scheme, evaluate and predict with the saved models, report."""
 
+import gc
 import math
 import os
 import shutil
@@ -25,6 +26,9 @@ CHUNK = 1024            # items that are predicted at a time: bounds the memory 
 
 def main(spec_path, exit_code_file=None):
     """Runs the spec at the path and ends the process with its exit code; never returns."""
+    # Importing torch and transformers makes millions of objects that all stay: with Python's own
+    # thresholds the collector looks through them thousands of times, half a second of the start.
+    gc.set_threshold(50_000, 20, 100)
     block_signals()
     events = EventWriter(take_stdout())
     ending = Ending(events, exit_code_file)

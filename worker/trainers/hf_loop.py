@@ -96,9 +96,9 @@ def make_optimizer(model, params, new_modules):
     groups = [{"params": some, "lr": head if new else pace,
                "weight_decay": params["weight_decay"] if decayed else 0.0} for (new, decayed), some in groups.items()]
     try:
-        return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
+        return torch.optim.AdamW(groups, lr=pace, fused=True)
     except (RuntimeError, TypeError, ValueError):
-        return torch.optim.AdamW(groups, lr=learning_rate)
+        return torch.optim.AdamW(groups, lr=pace)
 
 
 class Loop:

@@ -102,7 +102,7 @@ def in_a_fresh_process(script, *arguments, texts):
 @pytest.mark.parametrize(("model", "lora"), [
     ("bert", None), ("gpt2", None), ("bert", {}), ("distilbert", {"r": 4}), ("gpt2", {})])
 def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(make_job, models, model, lora):
-    """As transformers' pipeline loads it; a LoRA model also as its adapter alone, which holds all that was trained."""
+    """As transformers' pipeline loads it; a LoRA model also as its adapter, which holds all that was trained."""
     if lora is not None:
         pytest.importorskip("peft")
     job = make_job("hf-text-classification", params=params(models[model], lora=lora))
@@ -124,7 +124,7 @@ def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(mak
 
 def test_every_kind_is_trained_with_its_own_problem(make_job, models):
     job = make_job("hf-text-classification", schemas=("sentiment", "stars", "topics"), train=90,
-                   params=params(models["gpt2"], class_weights=True, gradient_accumulation=2, epochs=20, early_stopping=0))
+                   params=params(models["gpt2"], class_weights=True, early_stopping=0, gradient_accumulation=2))
     assert job.run() == 0, job.stderr[-3000:]
     kinds = {}
     for name in ("sentiment", "stars", "topics"):

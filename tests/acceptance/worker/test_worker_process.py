@@ -261,7 +261,7 @@ def test_a_full_disk_is_named(make_job, tmp_path):
         mount -t tmpfs -o size=3m tmpfs "$1"
         cp -r "$2/." "$1" && cd "$1"
         code=0
-        "$3" -m potato_training.worker --spec spec.json --exit-code-file exit_code >> events.jsonl 2>> "$4/err" || code=$?
+        "$3" -m potato_training.worker --spec spec.json --exit-code-file exit_code >>events.jsonl 2>>"$4/err" || code=$?
         cp events.jsonl exit_code "$4"; ls > "$4/names"; exit $code
     """
     (tmp_path / "small").mkdir()
