@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from . import protocol
 from .agent_claim import NoJob
@@ -40,13 +40,14 @@ def main(arguments: Optional[List[str]] = None) -> int:
     job_dir = parse_arguments(arguments)
     os.umask(0o077)
     try:
-        address, token = parse_hello(read_line(0))
+        hello = read_line(0)
+        address, token = parse_hello(hello)
     except (ValueError, TimeoutError) as error:
         say("%s" % error)
         return 2
     jobdir = JobDir(job_dir)
     jobdir.create()
-    return tunnel(jobdir, address, token, Ears(0))
+    return tunnel(jobdir, address, token, Ears(0), parse_gpus(hello))
 
 
 def parse_arguments(arguments: List[str]) -> str:
@@ -63,8 +64,9 @@ def parse_arguments(arguments: List[str]) -> str:
     return str(parser.parse_args(arguments).job_dir)
 
 
-def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears) -> int:
-    """One job through a socket: as its agent, or as the messenger to the agent that is alive."""
+def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears, gpus: Sequence[str] = ()) -> int:
+    """One job through a socket: as its agent, or as the messenger to the agent that is alive. ``gpus``: UUIDs
+    of the cards that would do for the worker."""
     lock = Lock(jobdir.path(protocol.AGENT_LOCK))
     ours = lock.take()
     if not ours:
@@ -81,7 +83,7 @@ def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears) -> int:
     announce("agent %d generation %d" % (os.getpid(), generation))
     ears.listen_to_signals()
     try:
-        while not work(jobdir, generation, ears):
+        while not work(jobdir, generation, ears, gpus):
             say("somebody has just attached; going on")
     except Superseded as other:
         say("%s; leaving everything to it" % other)
@@ -89,17 +91,20 @@ def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears) -> int:
     except (GaveUp, NoJob) as error:
         say("%s" % error)
         return 1
+    except OSError as error:  # a full disk, mostly; the next agent finds what is there
+        say("%s: %s" % (jobdir.root, error.strerror or error))
+        return 1
     write_attach(jobdir, generation)  # without the token, which is worth nothing any more
     return 0
 
 
-def work(jobdir: JobDir, generation: int, ears: Ears) -> bool:
+def work(jobdir: JobDir, generation: int, ears: Ears, gpus: Sequence[str]) -> bool:
     """Does the job as far as the link allows. True when it is reported; False when the link was given up
     in the very moment in which somebody attached."""
     _, address, token = read_attach(jobdir) or (0, "", "")
     link = Link(address, token, jobdir=jobdir, generation=generation)
     try:
-        JobAgent(jobdir, link, LocalLauncher(), ears, say=say).run()
+        JobAgent(jobdir, link, LocalLauncher(gpus=gpus), ears, say=say).run()
     except GaveUp:
         now = read_attach(jobdir)
         if now is None or now[0] != generation or not now[1] or now[1:] == (link.address, link.token):
@@ -135,6 +140,12 @@ def parse_hello(line: bytes) -> Tuple[str, str]:
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
         raise ValueError("the line on stdin has no token")
     return address, token
+
+
+def parse_gpus(line: bytes) -> List[str]:
+    """The UUIDs that the line names, if it does; for a line that ``parse_hello`` has taken."""
+    named = json.loads(line.decode("utf-8")).get("gpus")
+    return [uuid for uuid in named if isinstance(uuid, str)] if isinstance(named, list) else []
 
 
 def announce(text: str) -> None:

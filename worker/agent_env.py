@@ -8,6 +8,7 @@ from typing import Dict, Mapping, Optional
 from .jobdir import JobDir, make_private_dir, write_private
 
 CODE_DIR = "code"
+INHERIT = "POTATO_TRAINING_INHERIT"
 
 #: Passed on from the agent's environment when they are there.
 _NAMES = frozenset((
@@ -35,13 +36,26 @@ def worker_environment(
     inherited: Mapping[str, str], job: Mapping[str, str], code: str, *, trusted: bool = True
 ) -> Dict[str, str]:
     """The worker's whole environment. ``code`` goes first on PYTHONPATH; the job's PYTHONPATH follows it,
-    the agent's own is not passed on. ``trusted``: the job's variables are taken as they are."""
+    the agent's own is not passed on. ``trusted``: the job's variables are taken as they are.
+
+    A launch script that has made the environment for the worker (prelude, env, env_file) says so with
+    POTATO_TRAINING_INHERIT: then all of it is passed on."""
+    if trusted and inherited.get(INHERIT) == "yes":
+        return _as_it_is(inherited, job, code)
     environment = {name: value for name, value in inherited.items() if _passes(name)}
     for name, value in job.items():
         if trusted or name.startswith(_MODEST):
             environment[name] = value
     environment.pop("PYTHONHOME", None)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [code, job.get("PYTHONPATH") if trusted else None]))
+    return environment
+
+
+def _as_it_is(inherited: Mapping[str, str], job: Mapping[str, str], code: str) -> Dict[str, str]:
+    environment = {name: value for name, value in inherited.items() if not name.startswith("POTATO_TRAINING_")}
+    environment.update(job)
+    paths = [path for path in inherited.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", CODE_DIR, code)]
+    environment["PYTHONPATH"] = os.pathsep.join([code, *paths])
     return environment
 
 
@@ -89,7 +103,7 @@ def _copy_tree(source: str, target: str) -> None:
 def own_version() -> str:
     """The version of the package that this agent belongs to; it travels with the code."""
     try:
-        from .. import __version__ as version  # type: ignore[attr-defined]  # the package is the outermost one
+        from .. import __version__ as version
     except (ImportError, ValueError):
         return "unknown"
     return str(version)

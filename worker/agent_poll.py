@@ -28,28 +28,32 @@ DEFAULT_WORKDIR = "~/.cache/potato-training"
 RETRY_AFTER_S = (1.0, 300.0)  #: what a server may say that is kept
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``potato training agent``."""
-    made = argparse.ArgumentParser(
+    parser.add_argument("--server", required=True, metavar="URL", help="the annotation server")
+    parser.add_argument("--backend", required=True, metavar="NAME", help="this machine's name in the server's config")
+    parser.add_argument("--token-file", metavar="FILE", help="the token, mode 0600 (else %s)" % TOKEN_VARIABLE)
+    parser.add_argument("--python", metavar="PYTHON", help="the worker's interpreter (else this one)")
+    parser.add_argument("--workdir", metavar="DIR", default=DEFAULT_WORKDIR, help="jobs and models (%(default)s)")
+    parser.add_argument("--once", action="store_true", help="end after one job")
+    parser.add_argument("--keep", action="store_true", help="keep bundles after the end of their job")
+    parser.add_argument("--ca-file", metavar="FILE", help="certificates to trust instead of the system's")
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """``run`` for a command line of its own."""
+    parser = argparse.ArgumentParser(
         prog="potato training agent",
         description="Asks a server for training jobs and runs them on this machine, until stopped.",
         epilog="example: POTATO_TRAINING_TOKEN=... potato training agent --server https://annotate.example.org "
                "--backend lab-workstation",
     )
-    made.add_argument("--server", required=True, metavar="URL", help="the annotation server")
-    made.add_argument("--backend", required=True, metavar="NAME", help="this machine's name in the server's config")
-    made.add_argument("--token-file", metavar="FILE", help="the token, mode 0600 (else %s)" % TOKEN_VARIABLE)
-    made.add_argument("--python", metavar="PYTHON", help="the worker's interpreter (else this one)")
-    made.add_argument("--workdir", metavar="DIR", default=DEFAULT_WORKDIR, help="jobs and models (%(default)s)")
-    made.add_argument("--once", action="store_true", help="end after one job")
-    made.add_argument("--keep", action="store_true", help="keep bundles after the end of their job")
-    made.add_argument("--ca-file", metavar="FILE", help="certificates to trust instead of the system's")
-    return made
+    add_arguments(parser)
+    return run(parser.parse_args(arguments))
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Exit code 0: stopped, or --once and the job is reported. 1: it could not go on. 2: wrong usage."""
-    options = parser().parse_args(arguments)
     os.umask(0o077)
     try:
         token = find_token(options.token_file, os.environ)
@@ -65,11 +69,14 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return 1
     ears = Ears()
     ears.listen_to_signals()
+    launcher = LocalLauncher(options.python or sys.executable, trusted=False)
     try:
-        return Poll(home, link, ears, LocalLauncher(options.python or sys.executable, trusted=False),
-                    once=options.once, keep=options.keep).run()
+        return Poll(home, link, ears, launcher, once=options.once, keep=options.keep).run()
     except Rejected:
         say("the server does not take this token for %s: register the backend again for a new one" % options.backend)
+        return 1
+    except OSError as error:
+        say("%s: %s" % (options.workdir, error.strerror or error))
         return 1
     finally:
         link.close()

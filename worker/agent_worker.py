@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Sequence
 
 from . import protocol
 from .jobdir import Identity, JobDir, hostname
@@ -76,7 +76,8 @@ class LocalWorker(WorkerHandle):
             return None
         code = self._child.returncode
         code = 128 - code if code < 0 else code
-        self._jobdir.write(protocol.EXIT_CODE_FILE, "%d\n" % code)
+        with contextlib.suppress(OSError):  # the disk is full: the code is reported all the same
+            self._jobdir.write(protocol.EXIT_CODE_FILE, "%d\n" % code)
         return code
 
     def close(self) -> None:
@@ -86,8 +87,11 @@ class LocalWorker(WorkerHandle):
             self._stdin = None
 
 
-def start_worker(jobdir: JobDir, command: List[str], environment: Dict[str, str]) -> LocalWorker:
-    """Starts ``command`` in the job directory, in a session of its own. Raises StartFailed.
+def start_worker(
+    jobdir: JobDir, command: List[str], environment: Dict[str, str], keep: Sequence[int] = ()
+) -> LocalWorker:
+    """Starts ``command`` in the job directory, in a session of its own. Raises StartFailed. ``keep`` are
+    descriptors that it holds for its life.
 
     Its identity is written down by the new process itself, before it becomes the worker: an agent
     killed in any instant leaves either no worker or one that its successor finds.
@@ -105,7 +109,7 @@ def start_worker(jobdir: JobDir, command: List[str], environment: Dict[str, str]
     try:
         child = subprocess.Popen(
             command, cwd=jobdir.root, env=environment, stdin=read_end, stdout=events, stderr=errors,
-            start_new_session=True, preexec_fn=sign,  # this agent has no threads
+            start_new_session=True, pass_fds=tuple(keep), preexec_fn=sign,  # this agent has no threads
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         os.close(write_end)
