@@ -120,7 +120,7 @@ class _Below:
 def with_headers(response: flask.Response) -> flask.Response:
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
-    if (flask.request.endpoint or "").endswith(".static"):
+    if (flask.request.endpoint or "").endswith(".static") and response.status_code < 400:
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
     else:
         response.headers.setdefault("Cache-Control", "no-store")

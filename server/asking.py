@@ -9,19 +9,19 @@ from typing import Any
 import flask
 from werkzeug.exceptions import HTTPException
 
-from ..runtime import launchers, request
+from ..runtime import life, request
 from ..runtime.store import Run
 from ..runtime.submit import submit
 from ..schema.errors import UserError
 from ..schema.near import nearest
+from ..worker.protocol import QUEUED
 from .errors import Conflict, Refused
 from .study import Study
-from .views import queue_of
 
 #: Far above any list of parameters.
 MAX_BODY = 256 * 1024
 _RUN_KEYS = ("trainer", "schemas", "backend", "params")
-_NUMBER = re.compile(r"\d{1,12}\Z")
+_NUMBER = re.compile(r"[0-9]{1,12}\Z")
 
 
 def json_body(*, required: bool = True) -> dict[str, Any]:
@@ -93,12 +93,9 @@ def start_run(study: Study, asked: dict[str, Any], trigger: str) -> tuple[Run, i
 
 
 def ahead(study: Study, run: Run) -> int:
-    """The run's place among those that wait, from 1; 0 when nothing is before it and it starts at once."""
-    waiting = study.store.open_runs()
-    queue = queue_of(waiting)
-    at_work = any(other.state != "queued" and not other.over and other.place < run.place for other in waiting)
-    place = next((n for n, other in enumerate(queue, 1) if other.run_id == run.run_id), 0)
-    return place if at_work or place > 1 else 0
+    """How many runs must end before this one starts. A job that waits in a scheduler's queue holds nobody back."""
+    before = [other for other in study.store.open_runs() if other.place < run.place]
+    return sum(other.state == QUEUED or other.state in life.EXECUTING for other in before)
 
 
 def wish(study: Study, run_id: str, wish: str) -> Run:
@@ -144,10 +141,6 @@ def check(study: Study, name: str, trainer: str | None) -> dict[str, Any]:
             raise Refused(error.message, error.hint, field="trainer") from error
         kind = config.backends[name].type
         return {"backend": name, "type": kind, "ok": False, "lines": [error.message], "problems": [error.message]}
-
-
-def can_start(kind: str) -> bool:
-    return kind in launchers.KINDS
 
 
 def _text(asked: dict[str, Any], name: str) -> str | None:
