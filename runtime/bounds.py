@@ -32,6 +32,8 @@ class Bounds(NamedTuple):
     kill_s: float = 5.0
     #: An agent that has reported ends of itself; after this long it is ended.
     farewell_s: float = 5.0
+    #: Beyond its give_up_s and the grace, what an agent-backend agent may take to end its worker.
+    agent_slack_s: float = 60.0
     #: Between two tries to let go of something: grows from the first to the second.
     release_first_s: float = 0.2
     release_most_s: float = 60.0

@@ -179,9 +179,9 @@ class Drive:
         if not launcher.started():
             self._check()
             self._store.owe(self._run_id, self._kind(), {})
-        self._store.advance(self._run_id, CONNECTING, step=f"starting the agent on {launcher.place}")
+        self._store.advance(self._run_id, CONNECTING, step=f"starting the agent on {launcher.address}")
         launcher.launch(self._socket, self._new_token)
-        self._store.advance(self._run_id, PREPARING, step=f"waiting for the agent on {launcher.place}")
+        self._store.advance(self._run_id, PREPARING, step=f"waiting for the agent on {launcher.address}")
 
     def _follow(self, job: dict[str, Any], launcher: launchers.Launcher, taken_up: bool) -> verdict.Verdict:
         """Watches until the run is decided. Looks at the ledger ten times a second, and at every word."""

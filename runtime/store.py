@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS runs (
     hint        TEXT NOT NULL DEFAULT '',
     wish        TEXT,
     settled     INTEGER NOT NULL DEFAULT 0,
+    words       INTEGER NOT NULL DEFAULT 0,
     facts       TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX IF NOT EXISTS runs_open ON runs (settled, state);
@@ -83,6 +84,8 @@ class Run(NamedTuple):
     hint: str
     wish: str | None
     settled: bool
+    #: Grows with every word of an agent that another process than the supervisor took in.
+    words: int
     facts: Mapping[str, Any]
 
     @property
@@ -137,6 +140,12 @@ class Store:
         return db
 
     @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """For what must be decided and written in one piece; nobody else writes meanwhile."""
+        with self._write() as db:
+            yield db
+
+    @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         db = self._db()
         db.execute("BEGIN IMMEDIATE")
@@ -151,15 +160,16 @@ class Store:
 
     def insert(
         self, run_id: str, *, trainer: str, schemas: tuple[str, ...], params: Mapping[str, Any], backend: str,
-        config: str, trigger: str, started_by: str,
+        config: str, trigger: str, started_by: str, backend_type: str = "local",
     ) -> Run:
         """Puts a run at the end of the queue."""
+        facts = {"backend_type": backend_type, "timings": {QUEUED: time.time()}}
         with self._write() as db:
             db.execute(
                 "INSERT INTO runs (run_id, trainer, schemas, params, backend, config, trigger, started_by, created,"
                 " state, facts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (run_id, trainer, json.dumps(schemas), json.dumps(params), backend, config, trigger, started_by,
-                 time.time(), QUEUED, json.dumps({"timings": {QUEUED: time.time()}})),
+                 time.time(), QUEUED, json.dumps(facts)),
             )
         run = self.get(run_id)
         assert run is not None
@@ -237,6 +247,11 @@ class Store:
         with self._write() as db:
             _update(db, run_id, {"settled": 1})
 
+    def heard(self, run_id: str) -> None:
+        """An agent said something, to a process that is not the supervisor."""
+        with self._write() as db:
+            db.execute("UPDATE runs SET words = words + 1 WHERE run_id = ?", (run_id,))
+
     def wish(self, run_id: str, wish: str) -> str:
         """Leaves the wish ``cancel`` or ``keep``; answers ``left``, ``over`` or ``unknown``.
 
@@ -301,6 +316,10 @@ class Store:
 
     def tokens(self) -> list[sqlite3.Row]:
         return self._db().execute("SELECT kind, name, sha256, created, last_seen FROM tokens").fetchall()
+
+    def saw_token(self, kind: str, name: str) -> None:
+        with self._write() as db:
+            db.execute("UPDATE tokens SET last_seen = ? WHERE kind = ? AND name = ?", (time.time(), kind, name))
 
     def drop_token(self, kind: str, name: str) -> None:
         with self._write() as db:

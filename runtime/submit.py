@@ -32,14 +32,15 @@ def submit(
     require_enabled(config)
     info = request.chosen_trainer(trainer)
     place = request.chosen_backend(config, info, backend)
-    _require_launcher(place, config.backends[place].type)
+    kind = config.backends[place].type
+    _require_launcher(place, kind)
     chosen = request.chosen_schemas(config, info, schemas)
     checked = request.checked_params(info, params or {})
     where = Places(config.task_dir)
     where.prepare()
     return Store(where.store).insert(
         new_run_id(), trainer=info.name, schemas=chosen, params=checked, backend=place,
-        config=os.path.relpath(config.path, config.task_dir), trigger=trigger, started_by=_user(),
+        config=os.path.relpath(config.path, config.task_dir), trigger=trigger, started_by=_user(), backend_type=kind,
     )
 
 

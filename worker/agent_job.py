@@ -128,9 +128,12 @@ class JobAgent:
         self._pulse()
         self._log.status(protocol.PREPARING, "starting the worker on %s" % hostname())
         try:
-            return self._launcher.start(self._jobdir, self._job)
+            worker = self._launcher.start(self._jobdir, self._job)
         except StartFailed as error:
             raise _Failure(protocol.REASON_START_FAILED, str(error)) from None
+        for note in self._launcher.notes:
+            self._log.log(note)
+        return worker
 
     def _pulse(self) -> None:
         """Called while bytes move: reports when that is due, and ends the job when somebody wishes that."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..store import Run
 
 #: The kinds of backend on which this version can start runs.
-KINDS = ("local",)
+KINDS = ("local", "ssh")
 
 
 class LaunchError(Exception):
@@ -51,8 +51,10 @@ class Desk:
 class Launcher(Protocol):
     """One run's way to its machine."""
 
-    #: The machine as a person knows it.
+    #: The machine as a person knows it: the backend's name where it has one.
     place: str
+    #: Where it is.
+    address: str
 
     def launch(self, socket: str, new_token: Callable[[], str], *, known: bool = False) -> bool:
         """Starts the run's agent, or tells the one that is there where the server is now.

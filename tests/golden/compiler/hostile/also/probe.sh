@@ -55,6 +55,12 @@ if [ -z "${potato_version-}" ] || ! "$potato_python" -c 'import sys; sys.exit(sy
   done
 fi
 
+# A worker that was started has its interpreter and its GPU.
+[ ! -f "$potato_job/worker.json" ] || {
+  potato_say worker started
+  potato_end 0
+}
+
 # model_training.backends.also.packages
 potato_venv="$HOME"/"-rf \`id\` #1/venvs/054cc78dc200d70b366a0389aeb166aa"
 if [ -f "$potato_venv/COMPLETE" ]; then
@@ -78,9 +84,10 @@ potato_say gpus 'auto'
 if command -v nvidia-smi > /dev/null; then
   potato_smi=$(potato_limited 20 nvidia-smi --format=csv,noheader,nounits \
     --query-gpu=index,uuid,name,memory.total,memory.free,utilization.gpu 2>&1)
-  potato_say nvidia_smi "$?"
+  potato_code=$?
+  potato_say nvidia_smi "$potato_code"
   printf '%s\n' "$potato_smi" | potato_lines gpu
-  potato_limited 20 nvidia-smi -L 2>&1 | potato_lines device
+  [ "$potato_code" -ne 0 ] || potato_limited 20 nvidia-smi -L 2>&1 | potato_lines device
 else
   potato_say nvidia_smi absent
 fi

@@ -1,8 +1,8 @@
 #!/bin/sh
 # potato-training 1.2.3: run example on backend slurm-export
 # config sha256 de5f0c2596e4cb37e86b1ac3bad7161b86621e1f3db78fed6dce50a7207bc416
-# Removes what the run left on the host. stdin: a mark; "all", or "all but artifacts" to spare model files that did
-# not arrive; the directory of the forwarded socket, or "-".
+# Lets go of everything that the run holds on the host. stdin: a mark; "all", or "all but artifacts" to spare model
+# files that did not arrive; the directories of forwarded sockets, or "-"; the seconds for its processes to end.
 IFS= read -r potato_mark || exit 64
 printf '\n%s begin\n' "$potato_mark"
 umask 077
@@ -22,15 +22,28 @@ case $potato_what in
   all | "all but artifacts") ;;
   *) potato_fail "nobody said what to remove" ;;
 esac
-IFS= read -r potato_socket || potato_fail "nobody named the socket"
-case $potato_socket in
-  /tmp/p-*/*) potato_fail "no such socket" ;;
-  /tmp/p-*) rm -rf -- "$potato_socket" ;;
-esac
+read -r potato_sockets || potato_fail "nobody named the socket"
+IFS= read -r potato_patience || potato_patience=0
+set -f
+for potato_socket in $potato_sockets; do
+  case $potato_socket in
+    /tmp/p-*/*) potato_fail "no such socket" ;;
+    /tmp/p-*) rm -rf -- "$potato_socket" ;;
+  esac
+done
+set +f
 
 # model_training.backends.slurm-export.remote_dir
 potato_job="$HOME"/'pt/jobs/example'
 [ -d "$potato_job" ] || potato_end 0
+
+# model_training.backends.slurm-export.python: its agent and its worker, told by pid and start time
+if [ -f "$potato_job/code/potato_training/worker/release.py" ]; then
+  potato_python='python3'
+  command -v -- "$potato_python" > /dev/null || potato_python=python3
+  PYTHONPATH=$potato_job/code "$potato_python" -m potato_training.worker.release "$potato_job" "$potato_patience" ||
+    potato_fail "processes of this run are left on $(uname -n)"
+fi
 if [ "$potato_what" = all ]; then
   rm -rf -- "$potato_job" || potato_fail "$(uname -n) cannot remove $potato_job"
 else

@@ -55,6 +55,12 @@ if [ -z "${potato_version-}" ] || ! "$potato_python" -c 'import sys; sys.exit(sy
   done
 fi
 
+# A worker that was started has its interpreter and its GPU.
+[ ! -f "$potato_job/worker.json" ] || {
+  potato_say worker started
+  potato_end 0
+}
+
 # model_training.backends.ssh-no-gpu.gpus
 potato_say gpus none
 

@@ -33,8 +33,9 @@ mkdir -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
 
 # The whole copy gets its name, unless somebody else was first; the newest three stay.
 '/opt/conda/bin/python3' - "$potato_store" "$potato_copy" "$potato_code" << 'PLACE' ||
-import os, re, shutil, sys, time
+import compileall, os, re, shutil, sys, time
 store, copy, name = sys.argv[1:]
+compileall.compile_dir(copy, quiet=2)
 try:
     os.rename(copy, os.path.join(store, name))
 except OSError:

@@ -1,0 +1,28 @@
+"""Runs through a real sshd, from the queue to the end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.real
+
+
+def trained(study, trainer="test-quick", *more):
+    ran = study.potato("training", "run", "--trainer", trainer, *more)
+    assert ran.returncode == 0, ran.stdout + ran.stderr + study.places.supervisor_log.read_text()
+    (run, *_) = study.runs()
+    assert (run.state, run.settled) == ("succeeded", True)
+    study.nothing_is_left()
+    return run, ran.stdout
+
+
+@pytest.mark.parametrize("kind", ["bash", "dash", "fish", "tcsh", "chatty"])
+def test_a_run_through_any_login_shell(remote, kind):
+    study = remote(kind)
+    run, output = trained(study)
+    files = study.places.run_dir(run.run_id) / "artifacts"
+    assert json.loads((files / "sentiment" / "shares.json").read_text())["labels"]
+    assert study.places.prelabels.exists()
+    assert f"gpu.example.org is {run.facts['machine']['host']}, Python 3." in study.log(run.run_id)
