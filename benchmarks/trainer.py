@@ -80,7 +80,8 @@ class Ours:
             loaded.append(Watch())
             return found
         hf_model.load_model = load
-        self.trainer.fit([Example(str(n), t, k) for n, (t, k) in enumerate(zip(texts, targets, strict=True))], list(val))
+        train = [Example(str(n), t, k) for n, (t, k) in enumerate(zip(texts, targets, strict=True))]
+        self.trainer.fit(train, list(val))
         hf_model.load_model = real
         return loaded[0].read()
 
@@ -131,7 +132,7 @@ class Stock:
 
 
 def compare(arms, rounds, measure):
-    """Runs the arms in turn; prints each one's ratios to the first arm of the same round, by the clock and by CPU time."""
+    """Runs the arms in turn; prints each one's ratios to the first arm of the same round, by clock and by CPU time."""
     found = {name: [] for name in arms}
     for _ in range(rounds):
         for name, make in arms.items():
@@ -223,7 +224,8 @@ def start(args):
             imported.append(time.perf_counter() - began)
     ratios = [a / b for a, b in zip(own, imported, strict=True)]
     print(json.dumps({"first_batch_s": round(statistics.median(own), 2),
-                      "import_trainer_s": round(statistics.median(imported), 2), "ratios": [round(r, 2) for r in ratios]}))
+                      "import_trainer_s": round(statistics.median(imported), 2),
+                      "ratios": [round(r, 2) for r in ratios]}))
 
 
 def accuracy(args):

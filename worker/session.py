@@ -29,6 +29,7 @@ def main(spec_path, exit_code_file=None):
     # Importing torch and transformers makes millions of objects that all stay: with Python's own
     # thresholds the collector looks through them thousands of times, half a second of the start.
     gc.set_threshold(50_000, 20, 100)
+    os.umask(0o077)
     block_signals()
     events = EventWriter(take_stdout())
     ending = Ending(events, exit_code_file)
@@ -72,7 +73,6 @@ class Session:
         if spec.orphan.stdin and stdin is not None:
             self.control.watch_stdin(stdin)
         self.control.watch_files(spec)
-        os.umask(0o077)
         device.set_threads(spec.limits.num_threads)
         self.events.keep_spare(os.path.join(spec.workdir, SPARE_FILE))
         self.trainer = trainer = load(spec.trainer)
@@ -158,11 +158,17 @@ class Session:
         targets = {e.target for e in found}
         if len(targets) == 1 and schema.kind != "multilabel":
             raise TrainerError('all %d annotations are "%s"; at least 2 labels are needed'
-                               % (len(found), schema.labels[targets.pop()]), "annotate items of another label")
+                               % (len(found), schema.labels[next(iter(targets))]), "annotate items of another label")
         if schema.kind == "multilabel" and len({k for t in targets for k in t}) == 1 and len(schema.labels) > 1:
             only = next(iter(targets))[0]
             raise TrainerError('all %d annotations are "%s"; at least 2 labels are needed'
                                % (len(found), schema.labels[only]), "annotate items of another label")
+        seen = {k for t in targets for k in (t if schema.kind == "multilabel" else (t,))}
+        unseen = [label for k, label in enumerate(schema.labels) if k not in seen]
+        if unseen:
+            shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+            self.handle.warn("%d of %d labels have no train items and cannot be learned: %s"
+                             % (len(unseen), len(schema.labels), shown))
         return found
 
     def _save(self, trainer, schema):
@@ -202,11 +208,13 @@ class Session:
         return {"metrics": scores, "n_predictions": out.count, "predictions_sha256": digest}
 
     def _held_out(self, trainer, schema, split, out):
-        rows = list(self.bundle.rows(split))
-        predicted = self._predict(trainer, schema, [row.text for row in rows], "evaluate")
-        for row, row_scores in zip(rows, predicted):
-            out.add(schema, split, row.id, row_scores)
-        by_id = {row.id: row_scores for row, row_scores in zip(rows, predicted)}
+        rows, by_id = list(self.bundle.rows(split)), {}
+        for start in range(0, len(rows), CHUNK):
+            chunk = rows[start:start + CHUNK]
+            for row, row_scores in zip(chunk, self._predict(trainer, schema, chunk)):
+                out.add(schema, split, row.id, row_scores)
+                by_id[row.id] = row_scores
+            self.handle.progress("evaluate", start + len(chunk), len(rows))
         labelled = examples(rows, schema, split)
         found = trainer.evaluate(labelled, [by_id[e.id] for e in labelled])
         for name in ("accuracy", "macro_f1", "ece"):
@@ -219,24 +227,20 @@ class Session:
         self.events.emit("status", state=protocol.EVALUATING, step="predicting unlabeled items for '%s'" % schema.name)
         done = 0
         for chunk in _chunks(self.bundle.rows("unlabeled"), CHUNK):
-            for row, row_scores in zip(chunk, self._predict(trainer, schema, [r.text for r in chunk], None)):
+            for row, row_scores in zip(chunk, self._predict(trainer, schema, chunk)):
                 out.add(schema, "unlabeled", row.id, row_scores)
             done += len(chunk)
             self.handle.progress("predict", done, total)
 
-    def _predict(self, trainer, schema, texts, phase):
+    def _predict(self, trainer, schema, rows):
         """The trainer's scores, checked: one probability per label, all finite."""
         self.handle.check()
-        if not texts:
-            return []
-        scores = [[float(p) for p in row] for row in trainer.predict(texts)]
-        if len(scores) != len(texts) or any(len(row) != len(schema.labels) for row in scores):
-            raise TrainerError("the trainer gave %d rows of scores for %d items" % (len(scores), len(texts)))
+        scores = [[float(p) for p in row] for row in trainer.predict([row.text for row in rows])]
+        if len(scores) != len(rows) or any(len(row) != len(schema.labels) for row in scores):
+            raise TrainerError("the trainer gave %d rows of scores for %d items" % (len(scores), len(rows)))
         if not all(math.isfinite(p) for row in scores for p in row):
             raise TrainerError("the model's scores for '%s' are not finite; nothing is published" % schema.name,
                                "lower the learning rate or use fp32")
-        if phase:
-            self.handle.progress(phase, len(texts), len(texts))
         return scores
 
 

@@ -189,7 +189,7 @@ def test_an_ordinal_guess_far_away_costs_more_than_a_near_one():
 
 
 def test_precision_of_a_processor():
-    assert hf_loop.Precision("auto", "cpu").name == ("bf16" if hf_loop.cpu_has_bf16() else "fp32")
+    assert hf_loop.Precision("auto", "cpu").name == ("bf16" if hf_loop.cpu_is_quick_in_bf16() else "fp32")
     warnings = []
     assert hf_loop.Precision("fp16", "cpu", warnings.append).name in ("bf16", "fp32")
     assert warnings

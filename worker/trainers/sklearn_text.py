@@ -67,7 +67,6 @@ class SklearnText(Trainer):
         self._features = self._make_features([e.text for e in train])
         x = self._features.transform([e.text for e in train])
         self.run.check()
-        self._note_unseen(train)
         columns = _columns(self.task.kind, len(labels), [e.target for e in train])
         # A label that never occurs (or, multilabel, that every item has) is a constant, not a model.
         self._constant = {k: float(y[0]) for k, y in enumerate(columns) if len(set(y)) == 1}
@@ -108,15 +107,6 @@ class SklearnText(Trainer):
         if not usable:
             raise TrainerError("the train items have no words or characters to learn from")
         return FeatureUnion(usable)
-
-    def _note_unseen(self, train):
-        kind, labels = self.task.kind, self.task.labels
-        seen = {k for e in train for k in e.target} if kind == "multilabel" else {e.target for e in train}
-        unseen = [label for k, label in enumerate(labels) if k not in seen]
-        if unseen:
-            shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
-            self.run.warn("%d of %d labels have no train items and will not be predicted: %s"
-                          % (len(unseen), len(labels), shown))
 
     def _fit_columns(self, x, y, progress=False):
         """The classifiers for the live columns ``y`` (columns x items, bool): one multinomial, or one a column."""
