@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..schema.config import Config
 from .jobspec import JobSpec, job_spec
@@ -11,8 +11,7 @@ from .request import RunRequest
 from .scripts import Scripts
 
 
-@dataclass(frozen=True)
-class CompiledRun:
+class CompiledRun(NamedTuple):
     """One run, ready to be looked at or executed.
 
     ``files`` maps script names to their texts, in a fixed order; a backend that needs no shell has none.

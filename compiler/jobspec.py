@@ -11,7 +11,7 @@ from .place import Place, place_of
 from .request import RunRequest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # comparing them is nobody's wish, and costs each start a millisecond
 class JobSpec:
     """What the templates read, together with its ``place``. ``job_dir`` is on the training machine."""
 

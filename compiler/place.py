@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..schema.config import Backend
 from .quoting import normal, sourced_lines_apart, sources
 from .sbatch import configured_flags, fixed_flags
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a run executes. Paths are the training machine's; ``~`` in them is its home.
 
     ``gpus`` is ``auto``, ``none`` or the numbers to use, joined by commas; empty where the scheduler
@@ -45,6 +43,11 @@ class Place:
     gpu_env: tuple[tuple[str, str], ...] = ()
     artifact_limit_bytes: int = 0       # larger files stay; -1 leaves all of them
     keep_remote: bool = False
+
+    @property
+    def environment(self) -> bool:
+        """Whether the config says anything about the worker's environment."""
+        return bool(self.env or self.env_file or self.num_threads)
 
 
 def _gpus(value: Any) -> str:

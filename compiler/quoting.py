@@ -21,8 +21,7 @@ class Shell(str):
 
 #: shellcheck takes these for slips of the pen, inside one kind of quotes each (SC1003, SC2016, SC1112; SC1111).
 _NOT_IN_SINGLE = re.compile("['$`\\\\\u2018\u2019]")
-_NOT_IN_DOUBLE = re.compile("[\u201c\u201d\u2033\u2036]")
-_RUNS = re.compile("[\u201c\u201d\u2033\u2036]+|[^\u201c\u201d\u2033\u2036]+")
+_NOT_IN_DOUBLE = re.compile("[\u201c\u201d\u2033\u2036]+")
 _ESCAPED = re.compile(r'[\\$`"]')
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -59,7 +58,11 @@ def word(value: Any) -> Shell:
         return Shell("'" + value + "'")
     if not _NOT_IN_DOUBLE.search(value):
         return Shell(_double(value))
-    return Shell("".join(f"'{run}'" if _NOT_IN_DOUBLE.match(run) else _double(run) for run in _RUNS.findall(value)))
+    quoted, at = "", 0
+    for run in _NOT_IN_DOUBLE.finditer(value):
+        quoted += (_double(value[at : run.start()]) if run.start() > at else "") + f"'{run[0]}'"
+        at = run.end()
+    return Shell(quoted + (_double(value[at:]) if at < len(value) else ""))
 
 
 @_remembered

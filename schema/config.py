@@ -18,7 +18,7 @@ from .schemes import KINDS
 from .walk import Walker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scheme:
     """One annotation scheme. ``kind`` is None when nothing can train it; ``labels`` keep its order."""
 
@@ -28,7 +28,7 @@ class Scheme:
     labels: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Backend:
     """One place to run. ``keys`` has every key that the type takes, in the schema's order, without ``type``:
     the value given, else the default, else None. ``gpus`` is one text: auto, none, or numbers joined by commas.
@@ -40,7 +40,7 @@ class Backend:
     keys: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Config:
     """A config without errors.
 
@@ -68,7 +68,7 @@ class Config:
         return next((s for s in self.schemes if s.name == name), None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Checked:
     """``config`` is None exactly when there are errors."""
 
