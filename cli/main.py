@@ -25,6 +25,8 @@ COMMANDS = {
     "training logs": (".logs", "a run's log, live with -f"),
     "training cancel": (".cancel", "cancel a run, or stop it and keep the model"),
     "training serve": (".serve", "the Training page, its API and the agent protocol"),
+    "training register": (".register", "issue the token of an agent backend, shown once"),
+    "training agent": (".agent", "on the training machine: ask a server for work and do it"),
     "training supervise": (".supervise", "take up what a killed supervisor left behind"),
 }
 

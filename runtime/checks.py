@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ def check(config: Config, backend: str, trainer: str | None = None) -> Report:
     if name not in known:
         raise UsageError(f"there is no trainer {name!r}", f"the trainers are: {', '.join(sorted(known))}")
     kind = config.backends[backend].type
+    if kind == "agent":
+        return _check_agent(config, backend)
     if kind != "local":
         raise UsageError(f"backend {backend!r} is of type {kind}, which this version cannot check yet")
     return _check_local(config, known[name])
@@ -63,6 +66,34 @@ def _auto_trainer(config: Config, known: Any) -> str:
     wanted = (config.training.get("auto_retrain") or {}).get("trainer")
     enabled = (config.training.get("auto_retrain") or {}).get("enabled")
     return str(wanted) if enabled and wanted in known else "hf-text-classification"
+
+
+def _check_agent(config: Config, backend: str) -> Report:
+    """The token's record: nothing can connect to the machine, so nothing else can be known from here."""
+    from .lookup import open_store
+    from .tokens import BACKEND
+
+    report = Report(backend, "agent")
+    store = open_store(config.task_dir)
+    rows = [row for row in store.tokens() if (row["kind"], row["name"]) == (BACKEND, backend)] if store else []
+    register = f"potato training register {backend} {config.path.name}"
+    if not rows:
+        report.problem("no token issued yet")
+        report.lines.append(f"{backend}: no token issued yet; {register}")
+        return report
+    issued, seen = _utc(rows[0]["created"]), rows[0]["last_seen"]
+    report.facts.update(token_issued=rows[0]["created"], last_seen=seen)
+    report.lines.append(f"{backend}: token issued {issued}")
+    if seen is None:
+        start = f"potato training agent --backend {backend}"
+        report.lines.append(f"note: no agent has used it yet; start `{start}` on that machine")
+    else:
+        report.lines.append(f"last seen {_utc(seen)}")
+    return report
+
+
+def _utc(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
 
 
 def _check_local(config: Config, info: Any) -> Report:

@@ -47,8 +47,8 @@ def claim(store: Store, backend: str, agent: Mapping[str, Any]) -> Run | None:
                     (PREPARING, f"claimed by {agent['hostname'] or agent['id']}", json.dumps(facts), run_id),
                 )
                 db.execute(
-                    "INSERT OR IGNORE INTO releases (run_id, kind, target, created) VALUES (?, ?, '{}', ?)",
-                    (run_id, KIND, time.time()),
+                    "INSERT OR IGNORE INTO releases (run_id, kind, target, created) VALUES (?, ?, ?, ?)",
+                    (run_id, KIND, json.dumps({"backend": backend}), time.time()),
                 )
     return store.get(chosen) if chosen else None
 

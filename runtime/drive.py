@@ -26,9 +26,10 @@ from ..worker.protocol import (
     PREPARING,
     SUCCEEDED,
 )
-from . import launchers, places, runlog, tokens, verdict
+from . import claims, launchers, places, runlog, tokens, verdict
 from .bounds import bounds
 from .jobs import job_message, read_job, write_job
+from .launchers.agent import await_claim
 from .places import Places
 from .settle import settle
 from .store import Run, Store
@@ -118,6 +119,8 @@ class Drive:
         if not (self._run_dir / places.JOB).exists():
             self._build()
         job = read_job(self._run_dir)
+        if self._kind() == claims.KIND and self._get().state == "queued":
+            run = self._await_claim(run)
         launcher = self._launcher = launchers.make(
             self._kind(), self._places, self._run_id, self._desk, self._store.owed(self._run_id)
         )
@@ -144,7 +147,10 @@ class Drive:
 
         run = self._get()
         make_private_dir(str(self._run_dir))
-        self._store.advance(self._run_id, BUILDING, step="reading the annotations")
+        if self._kind() == claims.KIND:
+            self._store.note(self._run_id, step="reading the annotations")  # and stays queued until it is claimed
+        else:
+            self._store.advance(self._run_id, BUILDING, step="reading the annotations")
         self._log(f"run {run.run_id}: {run.trainer} on {run.backend}, schemas {', '.join(run.schemas)}")
         config = load_or_raise(self._places.task_dir / run.config, trainers=Nameable())
         if run.backend not in config.backends:
@@ -161,6 +167,8 @@ class Drive:
                 "bundle": {"size": bundle.size, "sha256": bundle.sha256, "digest": bundle.manifest["digest"]},
                 "splits": {name: split["n"] for name, split in bundle.manifest["splits"].items()},
                 "max_predictions_mb": config.training["max_predictions_mb"],
+                "queue_timeout_s": config.backends[run.backend].keys.get("queue_timeout_s"),
+                "heartbeat_timeout_s": config.backends[run.backend].keys.get("heartbeat_timeout_s"),
             },
             warnings=bundle.warnings,
         )
@@ -169,6 +177,14 @@ class Drive:
         self._log(f"bundle of {max(bundle.size // 1000, 1):,} kB: {counts}")
         launchers.prepare(config.backends[run.backend].type, config, run, self._run_dir)
         write_job(self._run_dir, job_message(run, config, bundle))
+
+    def _await_claim(self, run: Run) -> Run:
+        await_claim(
+            self._store, self._run_id, run.backend, self._get().facts.get("queue_timeout_s"),
+            lambda: self._switchboard.wait(bounds().tick_s),
+        )
+        self._check()
+        return self._get()
 
     def _check(self) -> None:
         if self._get().wish == "cancel":
@@ -195,6 +211,9 @@ class Drive:
         while True:
             watch.tick()
             run = self._get()
+            if run.words != watch.words:  # the agent spoke to a server, which is not this process
+                watch.words = run.words
+                self._switchboard.heard(self._run_id)
             if run.wish == "cancel" and watch.cancelled_at is None:
                 watch.cancelled_at = time.monotonic()
                 until = time.time() + watch.grace_s
@@ -241,7 +260,7 @@ class Drive:
             predictions=_predictions(predictions, result),
             max_predictions_mb=run.facts.get("max_predictions_mb", 512),
             silent_s=self._switchboard.silence(self._run_id),
-            heartbeat_timeout_s=job["give_up_s"],
+            heartbeat_timeout_s=run.facts.get("heartbeat_timeout_s") or job["give_up_s"],
             wall_over=watch.wall_over(bool(run.facts.get("first_event")), str(report.get("reason") or "")),
             unreachable=f"{trouble[:1].upper()}{trouble[1:]}" if trouble else "",
             lost=lost,
@@ -287,6 +306,7 @@ class _Watch:
         self._last_look = time.monotonic()
         self._max_wall = job["max_wall_seconds"]
         self.cancelled_at: float | None = None
+        self.words = -1
         self._first_event_at: float | None = None
 
     def tick(self) -> None:

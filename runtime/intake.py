@@ -9,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..worker.protocol import CANCELLING, STREAM_WORKER
-from . import fold, places, runlog, tokens
+from . import claims, fold, places, runlog, tokens
 from .eventlog import EventLog, Gap, read_events
 from .jobs import read_job
 from .places import Places
 from .protocol_types import BundleFile, Principal, ProtocolError, gap, job_is_over, no_such_job
 from .store import Run, Store
+
+#: How often at most it is written down that a backend's token was used.
+_SEEN_EVERY_S = 5.0
 
 
 class Intake:
@@ -30,14 +34,25 @@ class Intake:
         self._places = where
         self._on_word = on_word
         self._logs: dict[tuple[str, str], EventLog] = {}
+        self._seen_again: dict[str, float] = {}
 
     def authenticate(self, token: str | None) -> Principal | None:
         found = tokens.owner(self._store, token)
-        return None if found is None else Principal(*found)
+        if found is None:
+            return None
+        if found[0] == tokens.BACKEND and time.monotonic() > self._seen_again.get(found[1], 0):
+            self._store.saw_token(*found)
+            self._seen_again[found[1]] = time.monotonic() + _SEEN_EVERY_S
+        return Principal(*found)
 
     def claim(self, who: Principal, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The job of a run's own token. Asking again is fine: the answer is the same job."""
-        run = self._job(who, who.name)
+        """The job of a run's own token, or the next one for a backend's. Asking again gives the same job."""
+        if who.kind == tokens.BACKEND:
+            run = claims.claim(self._store, who.name, _about(body))
+            if run is None:
+                return None
+        else:
+            run = self._job(who, who.name)
         self._word(run)
         return read_job(self._places.run_dir(run.run_id))
 
@@ -108,13 +123,27 @@ class Intake:
         return run
 
     def _run(self, who: Principal, run_id: str) -> Run:
-        run = self._store.get(run_id) if who.kind == tokens.RUN and who.name == run_id else None
+        run = self._store.get(run_id)
         if run is None:
+            raise no_such_job()
+        claimed = who.kind == tokens.BACKEND and who.name == run.backend and "agent" in run.facts
+        if not claimed and (who.kind, who.name) != (tokens.RUN, run_id):
             raise no_such_job()
         return run
 
     def _word(self, run: Run) -> None:
+        if run.facts.get("backend_type") == claims.KIND:
+            self._store.heard(run.run_id)  # the supervisor is another process
         self._on_word(run.run_id)
+
+
+def _about(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Who asks, bounded: it goes into the record and onto the page."""
+    keys = {"id": "agent_id", "hostname": "hostname", "version": "agent_version", "python": "python"}
+    about: dict[str, Any] = {name: fold.text(body.get(key) or "", 200) for name, key in keys.items()}
+    gpus = body.get("gpus")
+    about["gpus"] = [fold.text(gpu, 200) for gpu in gpus[:16]] if isinstance(gpus, list) else []
+    return about
 
 
 class PredictionsSink:

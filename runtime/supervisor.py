@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..worker.jobdir import write_private
 from ..worker.protocol import CANCELLED, QUEUED
-from . import launchers, life, runlog, tokens
+from . import claims, launchers, life, runlog, tokens
 from .agent_routes import make_app
 from .bounds import bounds
 from .drive import Drive, Switchboard
@@ -75,7 +75,8 @@ class Supervisor:
                 del self._drives[run_id], self._leaving[run_id]
         runs = self._store.open_runs()
         executing = any(
-            run.state in life.EXECUTING or (run.state == QUEUED and run.run_id in self._drives) for run in runs
+            run.state in life.EXECUTING or (run.state == QUEUED and run.run_id in self._drives and not _asks(run))
+            for run in runs
         )
         for run in runs:
             if run.run_id in self._drives:
@@ -83,6 +84,8 @@ class Supervisor:
             if run.state == QUEUED:
                 if run.wish == "cancel":
                     self._cancel_queued(run)
+                elif _asks(run):  # its bundle is built, and an agent waited for; it holds nobody back
+                    self._drive(run, socket)
                 elif not executing:
                     executing = True
                     self._drive(run, socket)
@@ -146,6 +149,11 @@ class Supervisor:
             old = Path(json.loads((self._places.root / "supervisor.json").read_text("utf-8"))["socket"])
             if _SOCKET.match(str(old)) and old.parent.lstat().st_uid == os.getuid():
                 remove_socket(old)
+
+
+def _asks(run: Run) -> bool:
+    """A run for which an agent must ask for work."""
+    return run.facts.get("backend_type") == claims.KIND
 
 
 def _lock(where: Places) -> int | None:

@@ -209,3 +209,7 @@ def say(text: str) -> None:
         os.write(2, line.encode("utf-8", "replace"))
     except OSError:
         return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..store import Run
 
 #: The kinds of backend on which this version can start runs.
-KINDS = ("local", "ssh")
+KINDS = ("local", "ssh", "agent")
 
 
 class LaunchError(Exception):
@@ -104,6 +104,10 @@ def make(kind: str, where: Any, run_id: str, desk: Desk, target: Mapping[str, An
         from .ssh import SshLauncher
 
         return SshLauncher(run_id, desk, target)
+    if kind == "agent":
+        from .agent import AgentLauncher
+
+        return AgentLauncher(str(target.get("backend") or "the agent's machine"), desk)
     raise LaunchError(f"this version cannot start runs on a backend of type {kind}")
 
 
@@ -121,4 +125,8 @@ def release(kind: str, where: Any, run_id: str, target: Mapping[str, Any], *, pa
         from ..ssh.release import release_ssh
 
         return release_ssh(where, run_id, target, patience_s)
+    if kind == "agent":
+        from .agent import release_agent
+
+        return release_agent(where, run_id)
     raise LaunchError(f"this version cannot release a backend of type {kind}")

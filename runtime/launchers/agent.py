@@ -28,7 +28,7 @@ class AgentLauncher:
     """Follows a run that an agent has claimed. There is nothing to start, to lose or to fetch."""
 
     def __init__(self, backend: str, desk: Desk):
-        self.place = backend
+        self.place = self.address = backend
         self._desk = desk
 
     def launch(self, socket: str, new_token: Callable[[], str], *, known: bool = False) -> bool:
