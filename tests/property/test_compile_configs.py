@@ -63,6 +63,7 @@ def whole(files, shellcheck):
 
 @FEW
 @given(keys=SSH)
+@example(keys={"python": "~/x ", "remote_dir": "/ ", "packages": ["-"], "prelude": ["START", ". /x"]})
 def test_ssh(compiled, shellcheck, keys):
     files = dict(compiled("ssh", **keys).files)
     assert files == dict(compiled("ssh", **keys).files)

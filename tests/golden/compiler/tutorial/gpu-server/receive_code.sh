@@ -31,8 +31,9 @@ mkdir -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
 { tar -xof - -C "$potato_copy" && rm -- "$potato_copy/$potato_code"; } ||
   potato_fail "the copy of the code to $(uname -n) broke off"
 
-# The whole copy gets its name, unless somebody else was first; the newest three stay.
-'/opt/conda/bin/python3' - "$potato_store" "$potato_copy" "$potato_code" << 'PLACE' ||
+# model_training.backends.gpu-server.python: the whole copy gets its name, unless somebody else was first; the newest three stay
+potato_python='/opt/conda/bin/python3'
+"$potato_python" - "$potato_store" "$potato_copy" "$potato_code" << 'PLACE' ||
 import compileall, os, re, shutil, sys, time
 store, copy, name = sys.argv[1:]
 compileall.compile_dir(copy, quiet=2)
