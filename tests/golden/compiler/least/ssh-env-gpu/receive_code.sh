@@ -31,7 +31,8 @@ mkdir -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
 { tar -xof - -C "$potato_copy" && rm -- "$potato_copy/$potato_code"; } ||
   potato_fail "the copy of the code to $(uname -n) broke off"
 
-# model_training.backends.ssh-env-gpu.python: the whole copy gets its name, unless somebody else was first; the newest three stay
+# The whole copy gets its name, unless somebody else was first; the newest three stay.
+# model_training.backends.ssh-env-gpu.python
 potato_python='python3'
 "$potato_python" - "$potato_store" "$potato_copy" "$potato_code" << 'PLACE' ||
 import compileall, os, re, shutil, sys, time
@@ -43,7 +44,12 @@ except OSError:
     if not os.path.isdir(os.path.join(store, name)):
         raise
 os.utime(os.path.join(store, name))
-entries = {e.name: e.stat().st_mtime for e in os.scandir(store)}
+entries = {}
+for entry in os.scandir(store):
+    try:
+        entries[entry.name] = entry.stat().st_mtime
+    except OSError:  # another server's copy, which has just got its name
+        pass
 whole = sorted((n for n in entries if re.match("[0-9a-f]+$", n)), key=entries.get)
 cut_off = [n for n in entries if n.startswith(".") and entries[n] < time.time() - 86400]
 for old in whole[:-3] + cut_off:
