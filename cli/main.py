@@ -81,6 +81,8 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(command: str, arguments: list[str]) -> int:
     module = importlib.import_module(COMMANDS[command][0], __package__)
+    if hasattr(module, "hand_over"):  # a program of its own, with arguments of its own
+        return int(module.hand_over(arguments))
     parser = argparse.ArgumentParser(
         prog=f"potato {command}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )

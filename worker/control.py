@@ -7,6 +7,7 @@ interpreter, and code that never does is left to the agent's SIGKILL.
 """
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -76,15 +77,34 @@ class Control:
         _start(wait)
 
     def watch_stdin(self, fd):
-        """Stops the worker when the pipe at ``fd`` reaches its end: the agent that held it is gone."""
+        """Stops the worker when the pipe at ``fd`` reaches its end: the agent that held it is gone.
+
+        Where the pipe has a name, another agent may open it again: it is given half the grace for that.
+        """
         def wait():
             try:
-                while os.read(fd, 4096):
-                    pass
+                while True:
+                    while os.read(fd, 4096):
+                        pass
+                    if not self._taken_up(fd):
+                        break
             except OSError:
                 pass
             self.stop("the agent that started this worker is gone")
         _start(wait)
+
+    def _taken_up(self, fd):
+        """Whether somebody opens the pipe's other end again in time. The end of a pipe is POLLHUP, until then."""
+        if not hasattr(select, "poll"):
+            return False
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        until = time.monotonic() + self.grace / 2.0
+        while time.monotonic() < until:
+            if not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0)):
+                return True
+            time.sleep(TICK_S)
+        return False
 
     def watch_files(self, spec):
         """Starts the thread that looks after the control file, the lease, memory and progress."""

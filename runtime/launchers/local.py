@@ -130,8 +130,7 @@ def _agent(job_dir: Path) -> Identity | None:
 
     lock = Lock(str(job_dir / AGENT_LOCK))
     try:
-        if lock.take():
-            lock.release()
+        if not lock.held():
             return None
         return Identity.of(int(lock.holder()["pid"]))
     except (OSError, KeyError, ValueError):

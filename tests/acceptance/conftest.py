@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from potato_training.runtime.listener import remove_socket
 from potato_training.runtime.places import Places
 from potato_training.runtime.store import Store
 
@@ -161,6 +162,8 @@ class Study:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+        about = self.places.root / "supervisor.json"
+        socket = Path(json.loads(about.read_text())["socket"]) if about.exists() else None
         give_up = time.monotonic() + 30
         while left := self.processes():
             for pid in left:
@@ -169,6 +172,8 @@ class Study:
                 except ProcessLookupError:
                     continue
             assert time.monotonic() < give_up, f"processes do not die: {left}"
+        if socket is not None:
+            remove_socket(socket)  # of a supervisor that was killed just now
 
 
 @pytest.fixture

@@ -197,15 +197,28 @@ def test_the_run_goes_on_when_the_command_is_killed(study, number, state):
 
 
 def test_a_killed_agent_is_replaced_and_hands_in_what_is_there(study):
-    process, run_id = study.train("test-slow", **LONG)
+    process, run_id = study.train("test-slow", steps=100, step_seconds=0.05)
     study.reaches(run_id, "running")
+    worker = study.worker()
     os.kill(study.agent(), signal.SIGKILL)
     output, code = study.finish(process)
-    ended = study.ended(run_id)
+    assert code == 0, output
     assert "starting another on its job directory" in output
-    assert code == (0 if ended.state == "succeeded" else 1)
-    assert ended.state == "failed"
-    assert "stopped" in ended.reason
+    assert [e["pid"] for e in study.events(run_id) if "pid" in e] == [worker], "the worker went on"
+    works_again(study)
+
+
+def test_a_worker_whose_agents_are_gone_for_good_ends_by_itself(study):
+    study.configure(grace_seconds=2)
+    process, run_id = study.train("test-slow", **LONG)
+    study.reaches(run_id, "running")
+    process.kill()
+    os.kill(study.supervisor(), signal.SIGKILL)
+    os.kill(study.agent(), signal.SIGKILL)
+    study.wait_until(lambda: not study.processes(), "the worker's end")
+    study.potato("training", "supervise", check=True)
+    assert study.run(run_id).state == "failed"
+    assert "stopped" in study.run(run_id).reason
     works_again(study)
 
 
