@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .common import say, task_dir, took, when
 from .scores import scores
+
+if TYPE_CHECKING:
+    from ..runtime.store import Store
 
 HELP = """\
 Shows everything recorded of a run: what was asked, where it ran, how it ended, its scores. RUN is the run's
@@ -34,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from .runs import ran_on, record
 
     where = Places(task_dir(args.config))
-    found = lookup.find(lookup.open_store(where.task_dir), args.run)
+    store = lookup.open_store(where.task_dir)
+    found = lookup.find(store, args.run)
     if args.json:
         import json
 
@@ -43,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     facts = found.facts
     rows: list[tuple[str, Any]] = [
         ("run", found.run_id), ("status", found.state), ("reason", found.reason), ("", found.hint),
+        ("connection", "" if found.over else _connection(facts)), ("", _release(store, found.run_id)),
         ("step", found.step), ("trainer", found.trainer), ("schemas", ", ".join(found.schemas)),
         ("params", ", ".join(f"{k}={v}" for k, v in found.params.items())), ("ran on", ran_on(found)),
         ("started by", f"{found.started_by} ({found.trigger})"), ("queued", when(found.created)),
@@ -60,6 +65,18 @@ def run(args: argparse.Namespace) -> int:
     if text:
         say("\n" + text)
     return 0
+
+
+def _connection(facts: dict[str, Any]) -> str:
+    """Only what is wrong with it: a connection that stands is nothing to tell."""
+    known = facts.get("connection") or {}
+    return "" if known.get("up", True) else f"lost since {when(known.get('since'))}: {known.get('why')}"
+
+
+def _release(store: Store | None, run_id: str) -> str:
+    """What an ended run still holds elsewhere."""
+    open_ones = [r for r in store.releases() if r.run_id == run_id and r.tries] if store else []
+    return "".join(f"still to be released: {release.last_error}" for release in open_ones)
 
 
 def _phases(timings: dict[str, float], ended: float | None) -> str:

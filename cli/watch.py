@@ -92,6 +92,9 @@ class _Live:
     def show(self, run: Run, waiting: str) -> None:
         progress = run.facts.get("progress") or {}
         total, current = progress.get("total"), progress.get("current")
+        lost = run.facts.get("connection") or {}
+        if not run.over and not lost.get("up", True):
+            waiting = f"no connection for {time.time() - lost.get('since', 0):.0f} s: {lost.get('why')}"
         moving = run.state in ("running", "evaluating") and total
         self._progress.update(
             self._task, state=run.state, description=waiting or run.step, total=total if moving else None,

@@ -154,7 +154,7 @@ class SshLauncher:
         ended = self._ended()
         if ended is None or self._attached:
             return ""
-        if ended == 255 and not (self._line is not None and self._line.stands()):
+        if ended < 0 or (ended == 255 and not (self._line is not None and self._line.stands())):
             return ""  # not the agent, but the way to it
         return f"the agent on {self.address} ended" + (f" (exit code {ended})" if ended != 255 else "")
 
@@ -164,8 +164,9 @@ class SshLauncher:
         if not self._attached and self._ended() is not None:
             return f"ssh to {self.address} ended"
         timeout = float(self._facts["timeout_s"])
-        # Where another login's agent was told of this one, no ssh of ours ends with it.
-        if silent_s > (min(10.0, timeout / 4) if self._attached else timeout / 2):
+        # An agent that was told of this login by another one ends no ssh of ours when it ends. It may still sit
+        # in a request over the old way; it needs longer to come than that can take (15 s).
+        if silent_s > min(timeout / 2, 20.0 if self._attached else timeout):
             self._avoid_theirs = self._line is not None and not self._line.is_ours and not self._avoid_theirs
             return f"no word from the agent for {silent_s:.0f} s"
         return ""
@@ -217,7 +218,7 @@ class SshLauncher:
         line, self._line, self._talk = self._line, None, None
         lines.take(self._run_id)
         if line is not None:
-            line.close()
+            line.close(at_once=True)
             self._held = replace(
                 self._held, controls=tuple(c for c in self._held.controls if c != str(line.directory))
             )

@@ -77,13 +77,13 @@ class Line:
         self._local(self.ssh.argv("-O", "forward", "-R", pair), bounds().ssh_call_s)
         self._forwards.append(pair)
 
-    def close(self) -> None:
-        """Hangs up; a connection of the user's stays, without our sockets."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Hangs up; a connection of the user's stays, without our sockets. ``at_once``: it may not listen any more."""
         if self.session is not None:
             self.session.close()
             self.session = None
         if self.is_ours:
-            hang_up(self._ours, str(self.directory))
+            hang_up(self._ours, str(self.directory), at_once=at_once)
         else:
             for pair in self._forwards:
                 stop_forward(self.ssh, pair)
@@ -118,16 +118,18 @@ def local(ssh: Ssh, argv: tuple[str, ...], seconds: float, check: Callable[[], N
         return said
 
 
-def hang_up(ssh: Ssh, directory: str) -> None:
+def hang_up(ssh: Ssh, directory: str, *, at_once: bool = False) -> None:
     """Ends a kept connection of ours by its directory, also one that another process made, or that is stopped."""
     if not _PRIVATE.match(directory) or not Path(directory).exists():
         return
     ssh = replace(ssh, control=f"{directory}/c")
-    if Path(ssh.control).exists():
+    master = None
+    with contextlib.suppress(OSError, ValueError):
+        master = Identity.from_json(json.loads(Path(directory, _MASTER).read_text("utf-8")))
+    if Path(ssh.control).exists() and not (at_once and master):
         with contextlib.suppress(SshError):
             local(ssh, ssh.argv("-O", "exit"), bounds().ssh_local_s)
     with contextlib.suppress(OSError, ValueError):
-        master = Identity.from_json(json.loads(Path(directory, _MASTER).read_text("utf-8")))
         if master is not None and master.is_alive():
             os.kill(master.pid, signal.SIGKILL)
     remove_private(directory)

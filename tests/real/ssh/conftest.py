@@ -268,7 +268,8 @@ def lab():
     missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program, path=PATH)})
     if missing:
         command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
         if done.returncode != 0:
             pytest.skip(f"no real sshd: {' '.join(missing)} cannot be installed: {done.stderr.strip()[-300:]}")
     root = Path(tempfile.mkdtemp(prefix="potato-sshd-"))
@@ -287,6 +288,7 @@ class Remote(Study):
     def __init__(self, root, wait_until, lab, account, server=None):
         super().__init__(root, wait_until)
         self.lab, self.account, self.sshd = lab, account, server or lab.sshd
+        self.controls = set()
         self.bin = root / "bin"
         self.bin.mkdir()
         self.ssh_config()
@@ -320,8 +322,13 @@ class Remote(Study):
         return self.wait_until(lambda: self.account.processes(word), word)[0]
 
     def ssh_processes(self):
-        """pids of ssh that were started with this project's config."""
-        return [int(pid) for pid in _pids() if str(self.root / "ssh_config") in _title(pid)]
+        """pids of ssh that were started for this project: commands, and kept connections by their sockets."""
+        store = self.store()
+        for release in store.releases() if store else ():
+            self.controls.update(release.target.get("controls") or ())
+        kept = tuple(f"ssh: {directory}/c " for directory in self.controls)
+        return [int(pid) for pid in _pids()
+                if str(self.root / "ssh_config") in (title := _title(pid)) or (kept and title.startswith(kept))]
 
     def nothing_is_left(self):
         """On neither side."""

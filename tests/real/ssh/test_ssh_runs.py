@@ -21,7 +21,7 @@ def trained(study, trainer="test-quick", *more):
 @pytest.mark.parametrize("kind", ["bash", "dash", "fish", "tcsh", "chatty"])
 def test_a_run_through_any_login_shell(remote, kind):
     study = remote(kind)
-    run, output = trained(study)
+    run, _ = trained(study)
     files = study.places.run_dir(run.run_id) / "artifacts"
     assert json.loads((files / "sentiment" / "shares.json").read_text())["labels"]
     assert study.places.prelabels.exists()
