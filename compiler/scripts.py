@@ -65,7 +65,12 @@ def script_names(spec: JobSpec) -> tuple[str, ...]:
 
 def render(spec: JobSpec, name: str) -> str:
     """The text of one script. Same job, same bytes. KeyError for a script that the backend has not."""
-    return environment().get_template(SCRIPTS[spec.place.type][name]).render({"job": spec, "place": spec.place})
+    return _template(SCRIPTS[spec.place.type][name]).render({"job": spec, "place": spec.place})
+
+
+@functools.lru_cache(maxsize=None)
+def _template(name: str) -> jinja2.Template:
+    return environment().get_template(name)
 
 
 class Scripts(Mapping[str, str]):
@@ -77,11 +82,12 @@ class Scripts(Mapping[str, str]):
         self._texts: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
-        if name not in self._texts:
+        text = self._texts.get(name)
+        if text is None:
             if name not in self._names:
                 raise KeyError(name)
-            self._texts[name] = render(self._spec, name)
-        return self._texts[name]
+            text = self._texts[name] = render(self._spec, name)
+        return text
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
