@@ -170,6 +170,9 @@ def speed(args):
             "stock group_by_length bf16": lambda: Stock(directory, labels, "bf16", grouped=True, **common),
             "ours bf16": lambda: Ours(directory, labels, "bf16", **common)}
 
+    if args.arms:
+        arms = {name: make for name, make in arms.items() if name in args.arms.split(",")}
+
     def measure(make):
         arm = make()
         return (*arm.fit(texts, targets), arm.accuracy(fresh, truths))
@@ -268,6 +271,7 @@ def main():
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--per-label", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--arms", help="of speed: names, commas between; the first is the measure")
     parser.add_argument("--test", type=int, default=0, help="so many test items only")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     args = parser.parse_args()

@@ -112,8 +112,8 @@ def load_model(directory, tokenizer, labels, kind):
         model.resize_token_embeddings(len(tokenizer))
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    new = set(info.get("missing_keys", ())) | {entry[0] for entry in info.get("mismatched_keys", ())}
-    return model, sorted(new)
+    mismatched = [entry if isinstance(entry, str) else entry[0] for entry in info.get("mismatched_keys", ())]
+    return model, sorted(set(info.get("missing_keys", ())).union(mismatched))
 
 
 def longest_input(model, tokenizer, wanted):

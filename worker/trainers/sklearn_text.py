@@ -19,6 +19,8 @@ from .base import Task, Trainer, TrainerInfo
 
 WORD = r"(?u)\b\w+\b"
 MODEL_FILE = "model.skops"
+#: Data, not code: what scikit-learn before 1.5 keeps idf in, and skops 0.10 does not trust by itself.
+TRUSTED = ["scipy.sparse._csr.csr_matrix"]
 HEAD_FILE = "head.json"
 ENOUGH_TO_CALIBRATE = 25        # train items
 MANY_WEIGHTS = 400_000          # features times labels above which one binary model a label is several times as fast
@@ -235,7 +237,7 @@ class SklearnText(Trainer):
 
         with open(os.path.join(directory, HEAD_FILE), encoding="utf-8") as f:
             head = json.load(f)
-        model = skops_io.load(os.path.join(directory, MODEL_FILE))
+        model = skops_io.load(os.path.join(directory, MODEL_FILE), trusted=TRUSTED)
         trainer = cls(Task(head["schema"], head["kind"], tuple(head["labels"]), {}), run)
         trainer._features, trainer._classifiers = model["features"], model["classifiers"]
         trainer._live, trainer._temperature = head["live"], head["temperature"]
