@@ -106,7 +106,7 @@ def status_of(study: Study, auto: Any) -> dict[str, Any]:
         "supervisor": summon.supervisor_runs(study.places),
         "releases": [
             {"run_id": r.run_id, "since": views.iso(r.created), "tries": r.tries, "last_error": r.last_error}
-            for r in study.store.releases()
+            for r in study.held()
         ],
         "auto_retrain": auto.told(),
         "config_errors": [f"line {f.line}: {f.path}: {f.message}" for f in study.problems()],

@@ -22,7 +22,7 @@ def text(study: Study, auto: Any) -> str:
                    [({"state": state}, states.get(state, 0)) for state in STATES])
     out += _family("potato_training_queue", "gauge", "Runs that wait for their turn.", [({}, len(queue_of(waiting)))])
     out += _family("potato_training_releases_open", "gauge", "Things on far sides still to be released.",
-                   [({}, len(study.store.releases()))])
+                   [({}, len(study.held()))])
     out += _family("potato_training_supervisor_up", "gauge", "Whether a supervisor runs.",
                    [({}, int(summon.supervisor_runs(study.places)))])
     ended = [run for run in runs if run.state in ENDS and run.ended]

@@ -219,7 +219,7 @@ def _regions(shared: Shared, limit: int | None = None) -> dict[str, str]:
     shown = [views.summary(run, queue) | {"run": run} for run in newest[:limit]]
     at_work = [runpage.live_values(shared, run) for run in active]
     return {
-        "now": block("parts.html", "now", active=at_work, queue=queue, releases=store.releases()),
+        "now": block("parts.html", "now", active=at_work, queue=queue, releases=shared.study.held()),
         "auto": block("parts.html", "auto", auto=shared.auto.told()),
         "runs": block("parts.html", "runs", runs=shown, more=len(newest) > limit),
     }

@@ -31,7 +31,7 @@ def live_values(shared: Shared, run: Run) -> dict[str, Any]:
     open_runs = shared.study.store.open_runs() if not run.over else []
     return {
         "run": run, "told": views.summary(run, views.queue_of(open_runs)), "curves": curves,
-        "releases": [r for r in shared.study.store.releases() if r.run_id == run.run_id],
+        "releases": [r for r in shared.study.held() if r.run_id == run.run_id],
         "log_version": None,
     }
 

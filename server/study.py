@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..runtime import summon
 from ..runtime.places import Places
-from ..runtime.store import Run, Store
+from ..runtime.store import Release, Run, Store
 from ..runtime.trainers import Nameable
 from ..schema.config import Checked, Config, ConfigError, load
 from ..schema.findings import Finding
@@ -52,6 +52,11 @@ class Study:
         if run is None:
             raise NotFound(f"there is no run {run_id!r}")
         return run
+
+    def held(self) -> list[Release]:
+        """What runs that are over still hold on a far side. A live run holds things too, as it should."""
+        runs = [(release, self.store.get(release.run_id)) for release in self.store.releases()]
+        return [release for release, run in runs if run is None or run.over]
 
     def run_dir(self, run: Run) -> Path:
         return self.places.run_dir(run.run_id)

@@ -56,7 +56,7 @@
       away(false);
     } catch (error) {
       failures += 1;
-      pause = Math.min(30000, 1000 * 2 ** failures);
+      pause = Math.min(8000, 1000 * 2 ** failures);
       if (failures > 1) away(true);
     }
     setTimeout(look, pause);
