@@ -87,7 +87,8 @@ def test(arguments: list[str]) -> int:
     if arguments:
         return run(PYTHON, "-m", "pytest", *arguments)
     failed = [name for name, part in (("lint", lint), ("tests", _suite), ("other Pythons", _other_pythons)) if part()]
-    print(f"\n{'FAILED: ' + ', '.join(failed) if failed else 'all well'} in {(time.monotonic() - begun) / 60:.1f} minutes")
+    end = f"FAILED: {', '.join(failed)}" if failed else "all well"
+    print(f"\n{end} in {(time.monotonic() - begun) / 60:.1f} minutes")
     return 1 if failed else 0
 
 
@@ -134,7 +135,7 @@ def _other_pythons() -> int:
 def find_python(version: str) -> Path | None:
     """An interpreter of this version: on PATH, or among pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [path for path in sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)]
+    candidates = sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)
     on_path = shutil.which(f"python{version}")
     for candidate in [*candidates, *([Path(on_path)] if on_path else [])]:
         asked = subprocess.run([str(candidate), "-c", "import venv"], stdin=subprocess.DEVNULL, capture_output=True)
@@ -144,7 +145,7 @@ def find_python(version: str) -> Path | None:
 
 
 def main() -> int:
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 this file runs before anything is installed
         sys.exit(f"Python 3.10 or newer is needed; this is {sys.version.split()[0]}")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["demo", "test", "lint"])

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from potato_training.runtime.listener import remove_socket
 from potato_training.runtime.places import Places
 from potato_training.runtime.store import Store
@@ -129,9 +128,9 @@ class Study:
             except (OSError, IndexError):
                 continue
             ours = "potato_training.runtime" in command or "potato_training.worker" in command
-            if ours and state not in "ZX" and (str(self.root) in command or where.startswith(str(self.root))):
-                if word in command:
-                    found.append(int(entry.name))
+            here = str(self.root) in command or where.startswith(str(self.root))
+            if ours and here and state not in "ZX" and word in command:
+                found.append(int(entry.name))
         return found
 
     def supervisor(self):

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("potato_training", "schema", "compiler", "templates", "runtime", "worker", "project", "server", "cli", "plugin")
+ROOMS = (
+    "potato_training", "schema", "compiler", "templates", "runtime", "worker", "project", "server", "cli", "plugin",
+)
+#: What is part of the product; everything else in a room's folder is by accident.
+KINDS = (".py", ".json", ".j2", ".css", ".js", ".html", ".svg", ".typed")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,7 @@ def test_the_wheel_holds_what_the_rooms_hold(wheel):
     expected = set()
     for room in ROOMS:
         for path in (ROOT / room).rglob("*"):
-            if path.suffix in (".py", ".json", ".j2", ".css", ".js", ".html", ".typed") and "__pycache__" not in path.parts:
+            if path.suffix in KINDS and "__pycache__" not in path.parts:
                 inside = path.relative_to(ROOT)
                 expected.add(str(inside) if room == "potato_training" else f"potato_training/{inside}")
     with zipfile.ZipFile(wheel) as archive:
