@@ -67,6 +67,7 @@ class EventWriter:
         self._synced = 0.0
         self._progress_at = 0.0
         self._pending = None
+        self._ended = False
         self.failed = None              # the last OSError of a write, or None
 
     def emit(self, kind, **fields):
@@ -75,14 +76,19 @@ class EventWriter:
         Non-finite numbers become null, with "nonfinite" naming the first of them.
         """
         with self._lock:
-            if kind == "status":
+            if self._ended:
+                return False
+            if kind in ("status", "result", "error"):
                 self._pending = None    # progress of a step that is over says nothing any more
+            self._ended = kind in ("result", "error")   # the last event is the last, whatever a thread still has to say
             return self._write(kind, fields)
 
     def progress(self, phase, current, total=None, eta_s=None):
         """A progress event, at most four a second: of those that come faster the latest is kept for ``tick``."""
         fields = {"phase": phase, "current": current, "total": total, "eta_s": eta_s}
         with self._lock:
+            if self._ended:
+                return
             now = time.monotonic()
             if now - self._progress_at < PROGRESS_INTERVAL_S:
                 self._pending = fields

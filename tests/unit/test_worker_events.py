@@ -101,6 +101,21 @@ def test_progress_of_a_step_that_is_over_is_dropped(stream, monkeypatch):
     assert [e["event"] for e in read(path)] == ["progress", "status"]
 
 
+@pytest.mark.parametrize("last", ["result", "error"])
+def test_nothing_comes_after_the_last_event(stream, monkeypatch, last):
+    writer, path = stream
+    now = [100.0]
+    monkeypatch.setattr(events.time, "monotonic", lambda: now[0])
+    writer.progress("fit", 1, 9)
+    writer.progress("fit", 2, 9)
+    writer.emit(last, status="succeeded")
+    now[0] += 1
+    writer.tick()
+    writer.progress("fit", 3, 9)
+    writer.log("info", "late")
+    assert [e["event"] for e in read(path)] == ["progress", last]
+
+
 def test_threads_do_not_mix_their_lines(stream):
     writer, path = stream
     def talk(k):

@@ -103,15 +103,24 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_odd_data_sets_are_learned(make_job, name):
-    pairs, labels, kind = ODD[name]
-    train = [json.dumps(row) for row in items(pairs)]
-    job = make_job("sklearn-text", schemas=[schema(labels, kind)], splits={"train": train, "val": train, "test": []})
+def test_odd_data_sets_are_learned(make_job):
+    """One run, a scheme for each odd set."""
+    rows, schemas = [], []
+    for name, (pairs, labels, kind) in ODD.items():
+        schemas.append(schema(labels, kind, name))
+        rows += [json.dumps({"id": f"{name}{n}", "text": text, "labels": {name: label}})
+                 for n, (text, label) in enumerate(pairs)]
+    job = make_job("sklearn-text", schemas=schemas, splits={"train": rows, "val": rows})
     assert job.run() == 0, job.stderr
-    assert len(job.predictions()) == len(pairs)
-    if name not in ("five labels once each", "4+1"):
-        assert job.last["metrics"]["s"]["val"]["accuracy"] == 1.0
+    assert len(job.predictions()) == len(rows) * len(ODD)
+    for name, (pairs, labels, kind) in ODD.items():
+        scores = job.last["metrics"][name]["val"]
+        assert scores["n"] == len(pairs)
+        if name not in ("five labels once each", "4+1"):
+            assert scores["accuracy"] == 1.0, name
+        for row in job.predictions():
+            if row["schema_name"] == name:
+                assert set(row["payload"] if kind == "multilabel" else [row["payload"]]) <= set(labels)
 
 
 @pytest.mark.parametrize(("pairs", "says"), [
