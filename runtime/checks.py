@@ -57,6 +57,12 @@ def check(config: Config, backend: str, trainer: str | None = None) -> Report:
     kind = config.backends[backend].type
     if kind == "agent":
         return _check_agent(config, backend)
+    if kind == "ssh":
+        from .ssh.check import check_ssh
+
+        report = Report(backend, kind)
+        check_ssh(config, backend, known[name], report)
+        return report
     if kind != "local":
         raise UsageError(f"backend {backend!r} is of type {kind}, which this version cannot check yet")
     return _check_local(config, known[name])

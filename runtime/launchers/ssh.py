@@ -22,7 +22,7 @@ from ..ssh.held import Held
 from ..ssh.line import Line, hang_up, new_private_name, stop_forward
 from ..ssh.plan import read_place, script, wanted_modules
 from ..ssh.probe import Probe, read_probe
-from ..ssh.talk import Result, SshError, Talk, new_mark, opening, run_script
+from ..ssh.talk import Chatter, Result, SshError, Talk, new_mark, opening, run_script
 from . import ConnectionLost, Desk, LaunchError
 
 #: Below this a host has no room for a run whatever its size.
@@ -62,6 +62,8 @@ class SshLauncher:
             return self._start_agent(line, f"{there}/s", new_token, probe)
         except SshError as error:
             self._hang_up()
+            if isinstance(error, Chatter) and not self._held.host:  # no script of ours ever ran there
+                self._hold(Held())
             raise failure(self.address, error) from None
         except BaseException:
             self._hang_up()
