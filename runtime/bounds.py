@@ -37,6 +37,9 @@ class Bounds(NamedTuple):
     #: Between two tries to let go of something: grows from the first to the second.
     release_first_s: float = 0.2
     release_most_s: float = 60.0
+    #: Between two tries to deliver a notification: grows from the first to the second.
+    notify_first_s: float = 2.0
+    notify_most_s: float = 300.0
     #: A supervisor that has not taken its lock after this long will not; its log says why.
     supervisor_start_s: float = 20.0
     #: A front door that looks whether a supervisor runs holds the lock for a moment.

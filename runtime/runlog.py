@@ -26,6 +26,10 @@ def log(run_dir: Path, *lines: str) -> None:
         os.close(descriptor)
 
 
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _single(lines: Iterable[str]) -> Iterable[str]:
     for line in lines:
         yield from line.splitlines() or [""]

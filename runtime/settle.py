@@ -1,4 +1,4 @@
-"""What follows a run's end: prelabels, and the pruning of old runs. Safe to do again after a kill."""
+"""What follows a run's end: prelabels, pruning, word to whoever wants it. Safe to do again after a kill."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..schema.errors import UserError
 from ..worker.protocol import SUCCEEDED
-from . import places, runlog
+from . import notify, places, runlog
 from .places import Places
 from .store import Run, Store
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def settle(store: Store, where: Places, run_id: str) -> None:
-    """Publishes a good run's predictions, prunes, and marks the run as settled.
+    """Publishes a good run's predictions, prunes, owes the notification, and marks the run as settled.
 
     A run that ended otherwise changes nothing of what is published.
     """
@@ -28,6 +28,7 @@ def settle(store: Store, where: Places, run_id: str) -> None:
         if run.state == SUCCEEDED:
             _publish(store, where, run, config)
         prune(store, where, config.training["retain_runs"], keep=run_id)
+        notify.owe(store, where, store.get(run_id) or run, config)
     store.settle(run_id)
 
 

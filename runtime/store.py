@@ -161,9 +161,10 @@ class Store:
     def insert(
         self, run_id: str, *, trainer: str, schemas: tuple[str, ...], params: Mapping[str, Any], backend: str,
         config: str, trigger: str, started_by: str, backend_type: str = "local",
+        facts: Mapping[str, Any] | None = None,
     ) -> Run:
         """Puts a run at the end of the queue."""
-        facts = {"backend_type": backend_type, "timings": {QUEUED: time.time()}}
+        facts = {**(facts or {}), "backend_type": backend_type, "timings": {QUEUED: time.time()}}
         with self._write() as db:
             db.execute(
                 "INSERT INTO runs (run_id, trainer, schemas, params, backend, config, trigger, started_by, created,"

@@ -28,7 +28,9 @@ from .bounds import bounds
 from .drive import Drive, Switchboard
 from .intake import Intake
 from .listener import Listener, remove_socket
+from .notify import Deliveries
 from .places import Places
+from .settle import settle
 from .store import Release, Run, Store
 
 _SOCKET = re.compile(r"/tmp/p-[0-9a-f]{8}/s\Z")  # noqa: S108 as the listener makes it
@@ -44,6 +46,7 @@ class Supervisor:
         self._leaving: dict[str, Callable[[], None]] = {}
         self._releasing: dict[str, threading.Thread] = {}
         self._release_after: dict[str, float] = {}
+        self._deliveries = Deliveries(self._store, where)
         self._stop = threading.Event()
 
     def run(self) -> None:
@@ -66,8 +69,8 @@ class Supervisor:
         self._switchboard.wake()
 
     def idle(self) -> bool:
-        """Nothing is queued, running or to be released."""
-        return not self._store.open_runs() and not self._store.releases()
+        """Nothing is queued, running, to be released or to be told."""
+        return not self._store.open_runs() and not self._store.releases() and not self._deliveries.owed()
 
     def _tick(self, socket: str) -> bool:
         for run_id, thread in list(self._drives.items()):
@@ -93,6 +96,7 @@ class Supervisor:
                 self._drive(run, socket)
         for release in self._store.releases():
             self._release(release)
+        self._deliveries.tick()
         return bool(runs or self._drives or not self.idle())
 
     def _drive(self, run: Run, socket: str) -> None:
@@ -104,7 +108,7 @@ class Supervisor:
 
     def _cancel_queued(self, run: Run) -> None:
         self._store.advance(run.run_id, CANCELLED, reason="cancelled before it started")
-        self._store.settle(run.run_id)
+        settle(self._store, self._places, run.run_id)
 
     def _release(self, release: Release) -> None:
         """Begins to let go of what a run held, in a thread of its own: a far host may take its time."""

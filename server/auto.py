@@ -1,19 +1,13 @@
-"""Automatic runs: watched from here while a server is up."""
+"""Automatic runs, watched while a server is up."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..runtime.auto import AutoRetrain
 from .study import Study
 
 
-class Automatic:
+class Automatic(AutoRetrain):
+    """Reads the config as the study has it: a change is seen without a restart."""
+
     def __init__(self, study: Study):
-        self._study = study
-
-    def look(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def told(self) -> dict[str, Any]:
-        return {"enabled": False, "words": "off (model_training.auto_retrain)"}
+        super().__init__(study.store, study.places, study.config)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..runtime import summon
 from ..runtime.http_server import make_server
+from ..runtime.notify import Deliveries
 from ..schema.report import line_of
 from .app import make_app
 from .auto import Automatic
@@ -80,7 +81,7 @@ def _keep(study: Study, auto: Automatic, stop: threading.Event) -> None:
     said = ""
     while True:
         try:
-            if study.store.open_runs() or study.store.releases():
+            if study.store.open_runs() or study.store.releases() or Deliveries(study.store, study.places).owed():
                 summon.ensure_supervisor(study.places)
             auto.look()
             said = ""
