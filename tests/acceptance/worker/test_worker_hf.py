@@ -190,6 +190,24 @@ def test_no_network_is_an_error_that_names_the_file(make_job, tmp_path):
     assert "hf download some-org/no-such-model" in hint
 
 
+@pytest.mark.parametrize("offline", ["1", None])
+def test_a_model_in_the_cache_is_found_without_a_network(make_job, models, tmp_path, offline):
+    import shutil
+
+    if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no network namespaces here")
+    cached = tmp_path / "hf" / "hub" / "models--some-org--tiny"
+    shutil.copytree(models["bert"], cached / "snapshots" / ("a" * 40))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("a" * 40)
+    job = make_job("hf-text-classification", params=params("some-org/tiny", epochs=1))
+    env = {k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE"}
+    env.update({"HF_HOME": str(tmp_path / "hf")}, **({"HF_HUB_OFFLINE": offline} if offline else {}))
+    done = subprocess.run(["unshare", "-rn", sys.executable, "-m", "potato_training.worker", "--spec", "spec.json"],
+                          cwd=job.dir, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=env)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
+
+
 @pytest.mark.parametrize(("spoil", "says"), [
     (lambda d: (d / "config.json").unlink(), "config.json is not in"),
     (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is not in"),
