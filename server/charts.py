@@ -75,8 +75,10 @@ def calibration(title: str, bins: Sequence[tuple[float, float, int]]) -> Markup:
 
 def ticks(low: float, high: float, *, whole: bool = False, about: int = 5) -> list[float]:
     """Round numbers from at or below ``low`` to at or above ``high``."""
-    if high <= low:
-        high = low + (abs(low) or 1.0)
+    if high - low <= max(abs(low), abs(high)) * 1e-9:  # too close for round numbers between them
+        low, high = low - (abs(low) or 0.5) / 2, high + (abs(high) or 0.5) / 2
+    if high - low < 1e-300:
+        low, high = 0.0, 1.0
     step = 10 ** math.floor(math.log10((high - low) / about))
     step = next(step * m for m in (1, 2, 5, 10, 20) if (high - low) / (step * m) <= about)
     if whole:

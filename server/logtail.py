@@ -36,12 +36,13 @@ def last(path: Path, size: int = MOST) -> Part:
         total = path.stat().st_size
     except OSError:
         return Part("", 0, 0)
-    begin = max(0, total - size)
-    part = after(path, begin)
-    if begin == 0:
-        return part
-    cut, _, rest = part.text.partition("\n")
-    return Part(rest, begin + len(cut.encode()) + 1, part.next)
+    data = _read(path, max(0, total - size), size)
+    if data is None:
+        return Part("", 0, 0)
+    begin, block = data
+    skipped = block.find(b"\n") + 1 if begin else 0  # the line in whose middle it begins
+    end = block.rfind(b"\n") + 1
+    return Part(block[skipped:end].decode("utf-8", "replace"), begin + skipped, begin + end)
 
 
 def matching(path: Path, word: str, most: int = 1000) -> list[str]:
