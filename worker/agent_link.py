@@ -140,6 +140,8 @@ class Link:
             if self._jobdir is None and answer.is_ours:
                 raise Rejected(self.last_error)
             raise Down(self.last_error)
+        if answer.status == 413 and not answer.is_ours:
+            return answer  # of a proxy with a limit of its own: final for this body, and no word of the server's
         if not answer.is_ours:
             self.failed("status %d, not from the server itself" % answer.status, began)
             raise Down(self.last_error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import stat
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 from urllib.parse import quote
 
 from . import protocol
@@ -30,10 +30,11 @@ class Report:
         self._reporter, self._log, self._insist = reporter, log, insist
         self._path = "%s/jobs/%s" % (protocol.API_PREFIX, job.run_id)
 
-    def say_end(self, code: Optional[int], reason: str) -> None:
+    def say_end(self, code: Optional[int], reason: str, logs: Sequence[str]) -> None:
         """The worker's end and the last of what it printed, as events of the agent."""
-        for line in tail_lines(self._jobdir.path(protocol.STDERR_FILE)):
-            self._log.log(line, level="stderr")
+        for name in logs:
+            for line in tail_lines(self._jobdir.path(name)):
+                self._log.log(line, level=name.partition(".")[0])
         ended = "the worker ended with exit code %d" % code if code is not None else "the worker left no exit code"
         self._log.log(ended if reason == protocol.REASON_FINISHED else "%s (%s)" % (ended, reason))
 
@@ -113,4 +114,6 @@ def tail_lines(path: str, size: int = protocol.TAIL_BYTES) -> Iterator[str]:
 
 
 def _said(answer: Optional[Answer]) -> str:
+    if answer and answer.status == 413 and not answer.is_ours:
+        return "a proxy before the server refuses a body of this size (status 413); raise its limit there"
     return str(answer.json.get("error", "status %d" % answer.status))[:500] if answer else "no answer"

@@ -159,3 +159,10 @@ def test_the_token_goes_when_nobody_is_attached_any_more(jobdir):
     write_attach(jobdir, 3)
     assert read_attach(jobdir) == (3, "", "")
     assert "token" not in (jobdir.read("attach.json") or "")
+
+
+def test_a_proxys_413_is_final_for_that_body_and_says_nothing_about_the_link(link, clock):
+    with pytest.raises(Down):
+        link.call(nothing)
+    assert link.call(lambda client: Answer(413, {}, b"<html>too large</html>")).status == 413
+    assert link.failures == 1
