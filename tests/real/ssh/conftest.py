@@ -95,9 +95,9 @@ class Sshd:
                 [*self.prefix, shutil.which("sshd", path=PATH), "-D", "-e", "-f", str(self.config)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         give_up = time.monotonic() + 30
-        while "Server listening" not in self.log.read_text():
+        while "Server listening" not in self.log.read_text("utf-8", "replace"):
             if self.process.poll() is not None or time.monotonic() > give_up:
-                pytest.skip(f"sshd does not start: {self.log.read_text()[-500:]}")
+                pytest.skip(f"sshd does not start: {self.log.read_text("utf-8", "replace")[-500:]}")
             time.sleep(0.02)
         return self
 
@@ -114,10 +114,10 @@ class Sshd:
 
     def commands(self):
         """How many commands were executed over connections so far."""
-        return self.log.read_text().count("Starting session: command")
+        return self.log.read_text("utf-8", "replace").count("Starting session: command")
 
     def logins(self):
-        return self.log.read_text().count("Accepted publickey")
+        return self.log.read_text("utf-8", "replace").count("Accepted publickey")
 
 
 def _pids():
@@ -135,7 +135,7 @@ def _ancestors(pid):
     found = []
     while pid > 1:
         try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            pid = int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
         except (OSError, IndexError):
             break
         found.append(pid)
@@ -179,7 +179,7 @@ class Account:
         found = []
         for name in _pids():
             with contextlib.suppress(OSError, IndexError):
-                status = Path(f"/proc/{name}/status").read_text()
+                status = Path(f"/proc/{name}/status").read_text("utf-8", "replace")
                 uid = int(status.split("\nUid:")[1].split()[1])
                 if uid == self.uid and "State:\tZ" not in status and not _title(name).startswith("sshd: "):
                     title = _title(name)
