@@ -1,10 +1,13 @@
 """python -m potato_training.worker --spec spec.json [--exit-code-file exit_code]"""
 
+from __future__ import annotations
+
 import argparse
 import sys
+from typing import List
 
 
-def parse(argv):
+def parse(argv: List[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m potato_training.worker",
         description="Runs one training job: reads a spec and a bundle, trains, and writes events to standard output, "

@@ -1,10 +1,15 @@
 """Reading a bundle: its manifest, and its rows as a stream."""
 
+from __future__ import annotations
+
 import json
 import os
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from .failures import BadBundle
+
+if TYPE_CHECKING:
+    from .spec import SchemaSpec, Spec
 
 MANIFEST_FILE = "manifest.json"
 BUNDLE_VERSION = 1
@@ -22,21 +27,21 @@ class Row(NamedTuple):
 class Bundle:
     """An unpacked bundle. ``on_warning`` is called with a line for each kind of odd row, at the end of a split."""
 
-    def __init__(self, directory, on_warning=lambda text: None):
+    def __init__(self, directory: str, on_warning: Callable[[str], None] = lambda text: None) -> None:
         self.directory = directory
         self.on_warning = on_warning
         self.manifest = _read_manifest(os.path.join(directory, MANIFEST_FILE))
 
     @property
-    def digest(self):
+    def digest(self) -> Optional[str]:
         return self.manifest.get("digest")
 
-    def size(self, split):
+    def size(self, split: str) -> Optional[int]:
         """How many items the manifest counts in the split, or None."""
         entry = self.manifest.get("splits", {}).get(split)
         return entry.get("n") if isinstance(entry, dict) else None
 
-    def rows(self, split):
+    def rows(self, split: str) -> Iterator[Row]:
         """The rows of a split in file order; none when the manifest has no such split.
 
         BadBundle naming file and line for a row that is no JSON object with an id. A text that is
@@ -60,7 +65,7 @@ class Bundle:
         if odd:
             self.on_warning("%d of the %s items have no readable text; they count as empty" % (odd, split))
 
-    def check(self, spec):
+    def check(self, spec: Spec) -> None:
         """BadBundle when the bundle does not hold the spec's schemes with the spec's labels."""
         labels = self.manifest.get("labels", {})
         for schema in spec.schemas:
@@ -71,7 +76,7 @@ class Bundle:
                 raise BadBundle("the labels of %r in the bundle are not those of the spec" % schema.name)
 
 
-def _read_manifest(path):
+def _read_manifest(path: str) -> Dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as f:
             manifest = json.load(f)
@@ -88,7 +93,7 @@ def _read_manifest(path):
     return manifest
 
 
-def _read_row(line, where):
+def _read_row(line: bytes, where: str) -> Tuple[Row, bool]:
     try:
         raw = json.loads(line.decode("utf-8"))
     except ValueError as error:
@@ -97,8 +102,10 @@ def _read_row(line, where):
         raise BadBundle("%s has no id" % where)
     text = raw.get("text")
     labels = raw.get("labels")
-    fine = isinstance(text, str)
-    return Row(raw["id"], text if fine else "", labels if isinstance(labels, dict) else {}), fine
+    labels = labels if isinstance(labels, dict) else {}
+    if isinstance(text, str):
+        return Row(raw["id"], text, labels), True
+    return Row(raw["id"], "", labels), False
 
 
 class Example(NamedTuple):
@@ -109,7 +116,7 @@ class Example(NamedTuple):
     target: Any
 
 
-def target_of(schema, value, where) -> Optional[Any]:
+def target_of(schema: SchemaSpec, value: Any, where: str) -> Any:
     """A row's label as index or indices, None when it has none. BadBundle for a label that the scheme lacks."""
     if value is None or value == []:
         return None
@@ -125,7 +132,7 @@ def target_of(schema, value, where) -> Optional[Any]:
     return index[value]
 
 
-def examples(rows, schema, split):
+def examples(rows: Iterable[Row], schema: SchemaSpec, split: str) -> List[Example]:
     """The rows that have a label in the scheme, as Examples."""
     found = []
     for row in rows:

@@ -6,6 +6,8 @@ handler in Python would not run while C code does; these do whenever C code lets
 interpreter, and code that never does is left to the agent's SIGKILL.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import signal
@@ -13,9 +15,14 @@ import sys
 import threading
 import time
 import traceback
+from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from . import processes, protocol
 from .failures import OutOfMemory
+
+if TYPE_CHECKING:
+    from .ending import Ending
+    from .spec import Spec
 
 TICK_S = 0.2
 READ_S = 1.0            # a file on shared storage is opened again this often, whatever its cached times say
@@ -24,13 +31,13 @@ PATIENCE_S = 1.0        # for a trainer that saves nothing when stopped: how lon
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def block_signals():
+def block_signals() -> None:
     """Blocks SIGTERM and SIGINT in this thread and those started later; children that fork get them back."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS))
 
 
-def take_stdin():
+def take_stdin() -> Optional[int]:
     """Duplicates descriptor 0, points 0 at /dev/null, and returns the duplicate (None when there is no stdin)."""
     null = os.open(os.devnull, os.O_RDONLY)
     try:
@@ -45,15 +52,15 @@ def take_stdin():
 class Control:
     """The wishes that have come in. ``stopping`` is None or the reason; ``keep`` is the wish to stop and keep."""
 
-    def __init__(self, ending):
+    def __init__(self, ending: Ending) -> None:
         self.ending = ending
-        self.stopping = None
+        self.stopping: Optional[str] = None
         self.keep = False
         self.grace = protocol.GRACE_SECONDS
         self.saves = False              # the trainer saves something when stopped: it gets most of the grace
         self._lock = threading.Lock()
 
-    def stop(self, reason):
+    def stop(self, reason: str) -> None:
         """Notes the wish to cancel, once; a second one changes nothing. From now on the end is near whatever runs."""
         with self._lock:
             if self.stopping is not None:
@@ -61,14 +68,14 @@ class Control:
             self.stopping = reason
         _start(self._see_to_it)
 
-    def _see_to_it(self):
+    def _see_to_it(self) -> None:
         patience = self.grace * 0.8 if self.saves else min(PATIENCE_S, self.grace / 2.0)
         time.sleep(patience)
         self.ending.cancelled(self.stopping)
 
     # --- watchers ---------------------------------------------------------------------------
 
-    def watch_signals(self):
+    def watch_signals(self) -> None:
         """Starts the thread that waits for SIGTERM and SIGINT. ``block_signals`` comes first."""
         def wait():
             while True:
@@ -76,7 +83,7 @@ class Control:
                 self.stop("the worker got %s" % signal.Signals(number).name)
         _start(wait)
 
-    def watch_stdin(self, fd):
+    def watch_stdin(self, fd: int) -> None:
         """Stops the worker when the pipe at ``fd`` reaches its end: the agent that held it is gone.
 
         Where the pipe has a name, another agent may open it again: it is given half the grace for that.
@@ -93,7 +100,7 @@ class Control:
             self.stop("the agent that started this worker is gone")
         _start(wait)
 
-    def _taken_up(self, fd):
+    def _taken_up(self, fd: int) -> bool:
         """Whether somebody opens the pipe's other end again in time. The end of a pipe is POLLHUP, until then."""
         if not hasattr(select, "poll"):
             return False
@@ -106,7 +113,7 @@ class Control:
             time.sleep(TICK_S)
         return False
 
-    def watch_files(self, spec):
+    def watch_files(self, spec: Spec) -> None:
         """Starts the thread that looks after the control file, the lease, memory and progress."""
         watches = [_control_watch(self, os.path.join(spec.workdir, protocol.CONTROL_FILE))]
         if spec.orphan.lease_s is not None:
@@ -116,7 +123,7 @@ class Control:
             watches.append(_memory_watch(self, spec.limits.max_ram_mb))
         watches.append(self.ending.events.tick)
 
-        def run():
+        def run() -> None:
             complained = set()
             while True:
                 for look in watches:
@@ -130,11 +137,11 @@ class Control:
         _start(run)
 
 
-def _start(target):
+def _start(target: Callable[[], None]) -> None:
     threading.Thread(target=target, daemon=True).start()
 
 
-def _stamp(path):
+def _stamp(path: str) -> Optional[Tuple[int, int, int]]:
     try:
         status = os.stat(path)
     except OSError:
@@ -142,7 +149,7 @@ def _stamp(path):
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _read(path):
+def _read(path: str) -> Optional[bytes]:
     try:
         with open(path, "rb") as f:         # opening makes a network file system look again
             return f.read(4096)
@@ -150,7 +157,7 @@ def _read(path):
         return None
 
 
-def _control_watch(control, path):
+def _control_watch(control: Control, path: str) -> Callable[[], None]:
     last = {"stamp": None, "at": 0.0}
 
     def look():
@@ -166,7 +173,7 @@ def _control_watch(control, path):
     return look
 
 
-def _lease_watch(control, path, bound):
+def _lease_watch(control: Control, path: str, bound: float) -> Callable[[], None]:
     last = {"seen": None, "changed": time.monotonic(), "at": 0.0}
 
     def look():
@@ -182,7 +189,7 @@ def _lease_watch(control, path, bound):
     return look
 
 
-def _memory_watch(control, limit):
+def _memory_watch(control: Control, limit: float) -> Callable[[], None]:
     last = {"at": 0.0}
 
     def look():

@@ -1,9 +1,12 @@
 """The device that a run gets, how many threads, and which versions of what are here."""
 
+from __future__ import annotations
+
 import os
 import platform
 import socket
 import sys
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .failures import TrainerError
 
@@ -12,7 +15,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "Pillow", "yaml": "PyYAML"}
 
 
-def set_threads(number):
+def set_threads(number: Optional[int]) -> None:
     """Sets the thread variables, over what the login shell exported; before any numeric library is imported."""
     if "OMP_WAIT_POLICY" not in os.environ:
         # Threads that wait for each other spin for a while first. Where another program has the core
@@ -23,10 +26,10 @@ def set_threads(number):
             os.environ[name] = str(number)
 
 
-def threads(number=None):
+def threads(number: Optional[int] = None) -> int:
     """How many threads numeric libraries will use."""
-    for text in (number, os.environ.get("OMP_NUM_THREADS")):
-        if str(text or "").isdigit() and int(text) > 0:
+    for text in (str(number or ""), os.environ.get("OMP_NUM_THREADS", "")):
+        if text.isdigit() and int(text) > 0:
             return int(text)
     try:
         return len(os.sched_getaffinity(0))
@@ -34,13 +37,13 @@ def threads(number=None):
         return os.cpu_count() or 1
 
 
-def here():
+def here() -> Dict[str, Any]:
     """Where this is: host, interpreter with its version, and process, for the first event."""
     python = "%s (%s)" % (sys.executable, platform.python_version())
     return {"host": socket.gethostname(), "python": python, "pid": os.getpid()}
 
 
-def software(packages):
+def software(packages: Iterable[str]) -> Dict[str, str]:
     """{distribution: version} of the packages (import names) that are installed, and of this package."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -56,7 +59,7 @@ def software(packages):
     return found
 
 
-def choose(wanted, warn):
+def choose(wanted: str, warn: Callable[[str], None]) -> Tuple[str, List[Dict[str, Any]]]:
     """The torch device for ``wanted`` (auto, cpu, mps, cuda, cuda:N), proved by a real kernel, and its GPUs.
 
     -> (device name, [{"name", "uuid"}]). One that is asked for and missing falls back, in the order
@@ -92,7 +95,7 @@ def choose(wanted, warn):
     return "cpu", []
 
 
-def _why_no_cuda(torch):
+def _why_no_cuda(torch: Any) -> str:
     if torch.version.cuda is None and not getattr(torch.version, "hip", None):
         return "this torch is built without CUDA"
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
@@ -100,7 +103,7 @@ def _why_no_cuda(torch):
     return "torch finds no GPU"
 
 
-def _cuda(indices, warn):
+def _cuda(indices: Iterable[int], warn: Callable[[str], None]) -> Tuple[str, List[Dict[str, Any]]]:
     import torch
 
     refused = []
@@ -127,7 +130,7 @@ def _cuda(indices, warn):
                        "a torch build for those GPUs, or another host", code="no_kernels")
 
 
-def _describe_gpu(index):
+def _describe_gpu(index: int) -> Dict[str, Any]:
     import torch
 
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)

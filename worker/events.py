@@ -5,6 +5,8 @@ The descriptor is a duplicate of the standard output that the worker was started
 stderr.log and never between two events.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
@@ -14,6 +16,7 @@ import stat
 import sys
 import threading
 import time
+from typing import Any, Dict, List, Optional
 
 from . import protocol
 
@@ -22,7 +25,7 @@ FSYNC_INTERVAL_S = 0.25
 MAX_MESSAGE = 8 * 1024          # characters of a log or error message
 
 
-def take_stdout():
+def take_stdout() -> int:
     """Duplicates descriptor 1 for the events, points 1 at 2, and returns the duplicate."""
     fd = os.dup(1)
     sys.stdout.flush()
@@ -32,7 +35,7 @@ def take_stdout():
     return fd
 
 
-def finite(value, found=None):
+def finite(value: Any, found: Optional[List[str]] = None) -> Any:
     """The value with every NaN and infinity replaced by None; their words go into the list ``found``."""
     if isinstance(value, float) and not math.isfinite(value):
         if found is not None:
@@ -49,7 +52,7 @@ def finite(value, found=None):
     return str(value)
 
 
-def clip(text, limit=MAX_MESSAGE):
+def clip(text: Any, limit: int = MAX_MESSAGE) -> str:
     """The text, at most ``limit`` characters of it."""
     text = str(text)
     return text if len(text) <= limit else text[: limit - 14] + " [... cut off]"
@@ -58,19 +61,19 @@ def clip(text, limit=MAX_MESSAGE):
 class EventWriter:
     """Writes events to a descriptor. Thread-safe; no method raises when the disk is full or the reader gone."""
 
-    def __init__(self, fd, attempt=1):
+    def __init__(self, fd: int, attempt: int = 1) -> None:
         self._fd = fd
         self.attempt = attempt
-        self._spare = None              # a file whose removal makes room for a last event
+        self._spare: Optional[str] = None              # a file whose removal makes room for a last event
         self._lock = threading.Lock()
         self._torn = False
         self._synced = 0.0
         self._progress_at = 0.0
-        self._pending = None
+        self._pending: Optional[Dict[str, Any]] = None
         self._ended = False
-        self.failed = None              # the last OSError of a write, or None
+        self.failed: Optional[OSError] = None              # the last OSError of a write, or None
 
-    def emit(self, kind, **fields):
+    def emit(self, kind: str, **fields: Any) -> bool:
         """Writes one event and says whether it was written whole.
 
         Non-finite numbers become null, with "nonfinite" naming the first of them.
@@ -83,7 +86,8 @@ class EventWriter:
             self._ended = kind in ("result", "error")   # the last event is the last, whatever a thread still has to say
             return self._write(kind, fields)
 
-    def progress(self, phase, current, total=None, eta_s=None):
+    def progress(self, phase: str, current: float, total: Optional[float] = None,
+                 eta_s: Optional[float] = None) -> None:
         """A progress event, at most four a second: of those that come faster the latest is kept for ``tick``."""
         fields = {"phase": phase, "current": current, "total": total, "eta_s": eta_s}
         with self._lock:
@@ -97,7 +101,7 @@ class EventWriter:
             self._progress_at = now
             self._write("progress", fields)
 
-    def tick(self):
+    def tick(self) -> None:
         """Writes a held-back progress event once its time has come; called now and then."""
         with self._lock:
             now = time.monotonic()
@@ -106,13 +110,13 @@ class EventWriter:
                 self._progress_at = now
                 self._write("progress", fields)
 
-    def log(self, level, msg):
+    def log(self, level: str, msg: str) -> None:
         """A line for the run's log; level is "debug", "info", "warning" or "error"."""
         self.emit("log", level=level, msg=clip(msg))
 
-    def _write(self, kind, fields):
+    def _write(self, kind: str, fields: Dict[str, Any]) -> bool:
         event = {"v": protocol.EVENT_VERSION, "event": kind, "t": round(time.time(), 3), "attempt": self.attempt}
-        found = []
+        found: List[str] = []
         event.update(finite(fields, found))
         if found:
             event["nonfinite"] = found[0]
@@ -127,7 +131,7 @@ class EventWriter:
                 os.fsync(self._fd)
         return written
 
-    def _put(self, line):
+    def _put(self, line: bytes) -> bool:
         data = (b"\n" + line) if self._torn else line
         for last in (False, True):
             try:
@@ -142,7 +146,7 @@ class EventWriter:
                 return False
         return False
 
-    def keep_spare(self, path, size=32 * 1024):
+    def keep_spare(self, path: str, size: int = 32 * 1024) -> None:
         """Sets a few KiB aside in the file at path: room for the last event and the exit code on a full disk."""
         try:
             with open(path, "wb") as f:
@@ -151,7 +155,7 @@ class EventWriter:
         except OSError:
             self._spare = None
 
-    def make_room(self):
+    def make_room(self) -> bool:
         """Gives the spare file's room back; whether there was one."""
         if not self._spare:
             return False
@@ -163,12 +167,12 @@ class EventWriter:
         return True
 
 
-def encode(event):
+def encode(event: Dict[str, Any]) -> bytes:
     """One line of ASCII: no character of an event can be cut in two, whatever the reader's chunks are."""
     return json.dumps(event, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def shorten(event):
+def shorten(event: Dict[str, Any]) -> Dict[str, Any]:
     """An event that fits: the smallest cells of its confusion matrices go first, then labels' details."""
     event = json.loads(json.dumps(event))
     event["cut"] = True
@@ -192,9 +196,9 @@ def shorten(event):
     event.pop("label_order", None)
     if len(encode(event)) <= protocol.MAX_EVENT_BYTES:
         return event
-    kept = ("v", "event", "t", "attempt", "cut", "status", "state", "code", "exit_code", "n_predictions",
-            "predictions_sha256", "kept")
-    short = {k: event[k] for k in kept if k in event}
+    short_keys = ("v", "event", "t", "attempt", "cut", "status", "state", "code", "exit_code", "n_predictions",
+                  "predictions_sha256", "kept")
+    short = {k: event[k] for k in short_keys if k in event}
     for key in ("message", "msg", "install_hint", "step", "reason"):
         if isinstance(event.get(key), str):
             short[key] = clip(event[key], 4096)

@@ -1,9 +1,12 @@
 """What went wrong, in one line: from an exception to an error event and an exit code."""
 
+from __future__ import annotations
+
 import errno
 import os
 import re
 import socket
+from typing import Optional
 
 from . import protocol
 
@@ -17,7 +20,7 @@ class WorkerError(Exception):
     code = "trainer_error"
     exit_code = protocol.EXIT_TRAINER_ERROR
 
-    def __init__(self, message, hint="", code=None):
+    def __init__(self, message: str, hint: str = "", code: Optional[str] = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -61,7 +64,8 @@ class Cancelled(BaseException):
     """The run was asked to stop. Not an Exception: a library's broad ``except`` must not swallow it."""
 
 
-def explain(error, trainer=None, install_hint="", directory=None):
+def explain(error: BaseException, trainer: Optional[str] = None, install_hint: str = "",
+            directory: Optional[str] = None) -> WorkerError:
     """The WorkerError that says what ``error`` means to the person who started the run.
 
     ``trainer`` is the trainer's name; ``directory`` is named when the disk is full.
@@ -76,7 +80,7 @@ def explain(error, trainer=None, install_hint="", directory=None):
     return TrainerError("%s: %s" % (type(error).__name__, text) if text else type(error).__name__)
 
 
-def one_line(error):
+def one_line(error: BaseException) -> str:
     """The first line of an exception's text that says something."""
     for line in str(error).splitlines():
         if line.strip():
@@ -84,7 +88,8 @@ def one_line(error):
     return ""
 
 
-def _full(error, text, trainer, install_hint, directory):
+def _full(error: BaseException, text: str, trainer: Optional[str], install_hint: str,
+          directory: Optional[str]) -> Optional[WorkerError]:
     if isinstance(error, OSError) and error.errno in FULL:
         place = os.path.abspath(directory or os.getcwd())
         if error.errno == errno.EFBIG:
@@ -99,7 +104,8 @@ def _full(error, text, trainer, install_hint, directory):
     return None
 
 
-def _nvrtc(error, text, trainer, install_hint, directory):
+def _nvrtc(error: BaseException, text: str, trainer: Optional[str], install_hint: str,
+           directory: Optional[str]) -> Optional[WorkerError]:
     found = re.search(r"nvrtc: error: failed to open (libnvrtc-builtins[^\s,;]*?)(?=[.]?(?:\s|$))", str(error))
     if not found:
         return None
@@ -108,20 +114,23 @@ def _nvrtc(error, text, trainer, install_hint, directory):
                         "use another interpreter", code="nvrtc")
 
 
-def _kernels(error, text, trainer, install_hint, directory):
+def _kernels(error: BaseException, text: str, trainer: Optional[str], install_hint: str,
+             directory: Optional[str]) -> Optional[WorkerError]:
     if "no kernel image is available" in str(error):
         return TrainerError("This host's torch has no kernels for any of its GPUs",
                             "a torch build for those GPUs, or another host", code="no_kernels")
     return None
 
 
-def _import(error, text, trainer, install_hint, directory):
+def _import(error: BaseException, text: str, trainer: Optional[str], install_hint: str,
+            directory: Optional[str]) -> Optional[WorkerError]:
     if isinstance(error, ImportError):
         return MissingDependency("Trainer '%s' could not be imported: %s" % (trainer, text), install_hint)
     return None
 
 
-def _memory(error, text, trainer, install_hint, directory):
+def _memory(error: BaseException, text: str, trainer: Optional[str], install_hint: str,
+            directory: Optional[str]) -> Optional[WorkerError]:
     if re.search(r"DataLoader worker .*killed", str(error)):
         return OutOfMemory("host out of memory: a helper process was killed", "give the run more memory")
     if is_gpu_out_of_memory(error):
@@ -133,7 +142,7 @@ def _memory(error, text, trainer, install_hint, directory):
     return None
 
 
-def is_gpu_out_of_memory(error):
+def is_gpu_out_of_memory(error: BaseException) -> bool:
     """Whether an exception is a GPU's (CUDA, ROCm or Metal) out of memory, without importing torch."""
     if type(error).__name__ in ("OutOfMemoryError", "AcceleratorError") and "out of memory" in str(error):
         return True
@@ -141,7 +150,7 @@ def is_gpu_out_of_memory(error):
         r"(?:CUDA|HIP|MPS|cuda|CUBLAS)[^\n]*(?:out of memory|ALLOC_FAILED)", str(error)))
 
 
-def is_host_out_of_memory(error):
+def is_host_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that the host's memory is at its end: Python's, numpy's or torch's."""
     if isinstance(error, MemoryError):
         return True

@@ -1,12 +1,15 @@
 """Writing files so that a reader sees the whole of one or nothing, and the names of model directories."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import re
+from typing import Any, Dict, Iterable, List, Union
 
 
-def write_whole(path, data):
+def write_whole(path: str, data: Union[str, bytes]) -> None:
     """Writes bytes (or text as UTF-8) at path under another name, fsynced, then renamed. OSError when it cannot."""
     if isinstance(data, str):
         data = data.encode("utf-8")
@@ -18,13 +21,13 @@ def write_whole(path, data):
     os.replace(temporary, path)
 
 
-def write_json(path, value):
+def write_json(path: str, value: Any) -> None:
     """Writes a JSON document with sorted keys: the same value is the same bytes."""
     text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
     write_whole(path, text + "\n")
 
 
-def directory_names(names):
+def directory_names(names: Iterable[str]) -> Dict[str, str]:
     """{name: directory name} for names that are data: no separators, no leading dot, no two alike.
 
     A name that had to be changed, or that differs from an earlier one in case only (the copy may
@@ -41,7 +44,7 @@ def directory_names(names):
     return result
 
 
-def list_files(directory):
+def list_files(directory: str) -> List[str]:
     """The files below directory as sorted relative paths with "/"."""
     found = []
     for folder, _, names in os.walk(directory):
@@ -51,7 +54,7 @@ def list_files(directory):
     return sorted(found)
 
 
-def digest_of_file(path):
+def digest_of_file(path: str) -> str:
     """SHA-256 of the file's bytes, in hex."""
     digest = hashlib.sha256()
     with open(path, "rb") as f:
@@ -60,7 +63,7 @@ def digest_of_file(path):
     return digest.hexdigest()
 
 
-def digest_of_directory(directory):
+def digest_of_directory(directory: str) -> str:
     """SHA-256 over the names and contents of the files below directory: a model's version."""
     digest = hashlib.sha256()
     for name in list_files(directory):

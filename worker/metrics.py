@@ -4,12 +4,17 @@ Scores are lists of probabilities in the scheme's label order: for nominal and o
 sum to 1, for multilabel each label has its own.
 """
 
+from __future__ import annotations
+
+from typing import Any, Dict, Sequence, Tuple
+
+Scores = Sequence[float]
 ENOUGH = 5          # metrics over fewer items are not given: one more item could turn them over
 ECE_BINS = 10
 THRESHOLD = 0.5
 
 
-def choose(kind, scores):
+def choose(kind: str, scores: Scores) -> Tuple[Any, float]:
     """The predicted index, or tuple of indices for multilabel, and the confidence in that whole answer.
 
     Of labels that are equally likely the scheme's first is taken. A multilabel answer is never empty:
@@ -25,7 +30,7 @@ def choose(kind, scores):
     return chosen, float(confidence)
 
 
-def measure(kind, labels, truths, scores):
+def measure(kind: str, labels: Sequence[str], truths: Sequence[Any], scores: Sequence[Scores]) -> Dict[str, Any]:
     """The metrics of one split: see docs/events.md for the keys. All numbers are fractions of 1."""
     n = len(truths)
     if n < ENOUGH:
@@ -40,7 +45,7 @@ def measure(kind, labels, truths, scores):
         pairs = [(p, k in t) for t, s in zip(truths, scores) for k, p in enumerate(s)]
         result["ece"] = calibration_error([p for p, _ in pairs], [hit for _, hit in pairs])
         return result
-    cells = {}
+    cells: Dict[Tuple[int, int], int] = {}
     for pair in zip(truths, guesses):
         cells[pair] = cells.get(pair, 0) + 1
     result["confusion"] = {"cells": [[t, g, cells[t, g]] for t, g in sorted(cells)]}
@@ -51,7 +56,8 @@ def measure(kind, labels, truths, scores):
     return result
 
 
-def _per_label(kind, labels, truths, guesses):
+def _per_label(kind: str, labels: Sequence[str], truths: Sequence[Any],
+               guesses: Sequence[Any]) -> Dict[str, Dict[str, Any]]:
     if kind == "multilabel":
         truths, guesses = [set(t) for t in truths], [set(g) for g in guesses]
     else:
@@ -72,14 +78,14 @@ def _per_label(kind, labels, truths, guesses):
     return result
 
 
-def macro_f1(kind, labels, truths, scores):
+def macro_f1(kind: str, labels: Sequence[str], truths: Sequence[Any], scores: Sequence[Scores]) -> float:
     """Macro-F1 alone, over the labels that occur or are predicted; what the best epoch is chosen by."""
     guesses = [choose(kind, s)[0] for s in scores]
     counted = [m["f1"] for m in _per_label(kind, labels, truths, guesses).values() if m["n"] or m["guessed"]]
     return sum(counted) / len(counted) if counted else 0.0
 
 
-def calibration_error(confidences, hits, bins=ECE_BINS):
+def calibration_error(confidences: Sequence[float], hits: Sequence[bool], bins: int = ECE_BINS) -> float:
     """Expected calibration error: mean distance of confidence from how often it was right, in equal-width bins."""
     n = len(confidences)
     if not n:

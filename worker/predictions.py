@@ -1,11 +1,17 @@
 """predictions.jsonl: written beside its name, fsynced, renamed, with the digest of its bytes."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
 import os
+from typing import TYPE_CHECKING, Any, Sequence
 
 from . import metrics
+
+if TYPE_CHECKING:
+    from .spec import SchemaSpec
 
 MOST_SCORES = 20
 
@@ -13,23 +19,23 @@ MOST_SCORES = 20
 class PredictionsFile:
     """Collects prediction rows; ``finish`` makes the file appear whole. Use as a context: an error leaves no file."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.count = 0
         self._digest = hashlib.sha256()
-        self._file = None
+        self._file: Any = None
 
-    def __enter__(self):
+    def __enter__(self) -> PredictionsFile:
         self._file = open(self.path + ".tmp", "wb")
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, *error: Any) -> None:
         if not self._file.closed:
             with contextlib.suppress(OSError):      # a full disk refuses the rest of the buffer once more
                 self._file.close()
             os.unlink(self.path + ".tmp")
 
-    def add(self, schema, split, row_id, scores):
+    def add(self, schema: SchemaSpec, split: str, row_id: str, scores: Sequence[float]) -> None:
         """One item's prediction from its scores in label order."""
         chosen, confidence = metrics.choose(schema.kind, scores)
         likely = sorted(range(len(scores)), key=lambda n: (-scores[n], n))[:MOST_SCORES]
@@ -49,7 +55,7 @@ class PredictionsFile:
         self._file.write(line)
         self.count += 1
 
-    def finish(self):
+    def finish(self) -> str:
         """Makes the file appear under its name; -> the SHA-256 of its bytes, in hex."""
         self._file.flush()
         os.fsync(self._file.fileno())

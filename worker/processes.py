@@ -1,19 +1,23 @@
 """This process's family: who descends from it, how much memory they hold together, and their end."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal
 import subprocess
+from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 
-def family(pid=None):
+def family(pid: Optional[int] = None) -> Set[int]:
     """The pids that belong to the worker: itself, its descendants, and its process group when it leads one.
 
     A worker started by hand without a group of its own shares its caller's group: those are not counted.
     """
     pid = pid or os.getpid()
     leads = os.getpgid(pid) == pid
-    children, members = {}, set()
+    children: Dict[int, List[int]] = {}
+    members: Set[int] = set()
     for child, parent, group in _table():
         children.setdefault(parent, []).append(child)
         if leads and group == pid:
@@ -28,7 +32,7 @@ def family(pid=None):
     return found
 
 
-def _table():
+def _table() -> List[Tuple[int, int, int]]:
     """(pid, parent, process group) of every process that can be seen."""
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
@@ -42,13 +46,14 @@ def _table():
     return rows
 
 
-def _table_of_ps():
+def _table_of_ps() -> List[Tuple[int, int, int]]:
     output = subprocess.run(["ps", "-axo", "pid=,ppid=,pgid="], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                             timeout=10, check=False).stdout
-    return [tuple(map(int, line.split())) for line in output.splitlines() if len(line.split()) == 3]
+    lines = [line.split() for line in output.splitlines()]
+    return [(int(line[0]), int(line[1]), int(line[2])) for line in lines if len(line) == 3]
 
 
-def resident_mb():
+def resident_mb() -> float:
     """Resident memory of the family in MiB, as a sum: pages that two of them share count twice."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
@@ -66,7 +71,7 @@ def resident_mb():
     return sum(int(word) for word in output.split() if word.isdigit()) / 1024.0
 
 
-def kill_descendants():
+def kill_descendants() -> None:
     """SIGKILL for everything that descends from this process, children that appear meanwhile included."""
     me = os.getpid()
     for _ in range(3):
@@ -82,10 +87,10 @@ def kill_descendants():
                 os.waitpid(pid, os.WNOHANG)
 
 
-def _descends(pid, ancestor, parents):
+def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
     for _ in range(100):
-        pid = parents.get(pid)
-        if pid is None or pid <= 1:
+        pid = parents.get(pid, 0)
+        if pid <= 1:
             return False
         if pid == ancestor:
             return True

@@ -1,5 +1,7 @@
 """One run in the worker: prepare, train each scheme, evaluate and predict with the saved models, report."""
 
+from __future__ import annotations
+
 import gc
 import math
 import os
@@ -7,6 +9,20 @@ import shutil
 import sys
 import traceback
 from importlib.util import find_spec
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NoReturn,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+)
 
 from . import device, files, protocol
 from .bundle import Bundle, examples
@@ -20,11 +36,17 @@ from .spec import check_params, read_spec
 from .trainers import load
 from .trainers.base import Task
 
+if TYPE_CHECKING:
+    from .bundle import Example, Row
+    from .failures import WorkerError
+    from .spec import SchemaSpec, Spec
+    from .trainers.base import Trainer
+
 SPARE_FILE = ".spare"
 CHUNK = 1024            # items that are predicted at a time: bounds the memory for a million of them
 
 
-def main(spec_path, exit_code_file=None):
+def main(spec_path: str, exit_code_file: Optional[str] = None) -> NoReturn:
     """Runs the spec at the path and ends the process with its exit code; never returns."""
     # Importing torch and transformers makes millions of objects that all stay: with Python's own
     # thresholds the collector looks through them thousands of times, half a second of the start.
@@ -52,23 +74,27 @@ def main(spec_path, exit_code_file=None):
 class Session:
     """The steps of one run, in order. Everything they need of each other is kept here."""
 
-    def __init__(self, events, ending, control):
+    spec: Spec                      # these two once ``prepare`` has them
+    trainer: Type[Trainer]
+
+    def __init__(self, events: EventWriter, ending: Ending, control: Control) -> None:
         self.events = events
         self.ending = ending
         self.control = control
-        self.spec = None
-        self.trainer = None         # the class
 
-    def explain(self, error):
-        hint = self.trainer.info.install_hint if self.trainer else ""
+    def explain(self, error: BaseException) -> WorkerError:
+        trainer, spec = getattr(self, "trainer", None), getattr(self, "spec", None)
+        hint = trainer.info.install_hint if trainer else ""
         if isinstance(error, SystemExit):
             return TrainerError("the trainer ended the process by itself (exit %s)" % error.code)
-        return explain(error, self.spec.trainer if self.spec else None, hint, self.spec.workdir if self.spec else None)
+        return explain(error, spec.trainer if spec else None, hint, spec.workdir if spec else None)
 
-    def prepare(self, spec_path, stdin):
+    def prepare(self, spec_path: str, stdin: Optional[int]) -> None:
         """Reads and checks everything that can be wrong before any work is done."""
         self.spec = spec = read_spec(spec_path)
-        self.events.attempt = spec.attempt
+        # a job that Slurm requeued does its work again: another attempt, with the same spec
+        restarts = os.environ.get("SLURM_RESTART_COUNT", "")
+        self.events.attempt = spec.attempt + (int(restarts) if restarts.isdigit() else 0)
         self.control.grace = spec.grace_seconds
         if spec.orphan.stdin and stdin is not None:
             self.control.watch_stdin(stdin)
@@ -86,7 +112,7 @@ class Session:
         self.handle = RunHandle(self.events, self.control, threads=device.threads(spec.limits.num_threads))
         self._announce(trainer)
 
-    def _announce(self, trainer):
+    def _announce(self, trainer: Type[Trainer]) -> None:
         """The first event, before anything slow; a trainer with a device gives its own once torch has told it."""
         needed = trainer.needed(self.params)
         missing = [name for name in needed if not _installed(name)]
@@ -105,13 +131,13 @@ class Session:
             facts["device"] = self.handle.device
             self.events.emit("status", state=protocol.RUNNING, step="starting", **facts)
 
-    def run(self):
+    def run(self) -> NoReturn:
         """Trains, evaluates, predicts, and ends the process."""
         spec = self.spec
         self.directories = {name: "%s/%s" % (protocol.ARTIFACTS_DIR, plain)
                             for name, plain in files.directory_names([s.name for s in spec.schemas]).items()}
         shutil.rmtree(os.path.join(spec.workdir, protocol.ARTIFACTS_DIR), ignore_errors=True)
-        trained = {}
+        trained: Dict[str, Tuple[Optional[Trainer], str]] = {}
         for n, schema in enumerate(spec.schemas, 1):
             if trained and self.control.keep:
                 self.handle.kept = True
@@ -128,7 +154,7 @@ class Session:
             artifacts={name: self.directories[name] for name in trained},
             kept=self.handle.kept, **scored)
 
-    def _train(self, schema, number):
+    def _train(self, schema: SchemaSpec, number: int) -> Tuple[Optional[Trainer], str]:
         """Trains and saves one scheme's model. -> (the trainer or None when it will be loaded again, model version)."""
         many = len(self.spec.schemas) > 1
         self.handle.prefix = "%s: " % schema.name if many else ""
@@ -146,7 +172,7 @@ class Session:
         version = self._save(trainer, schema)
         return (None if many else trainer), version
 
-    def _usable(self, train, schema):
+    def _usable(self, train: List[Example], schema: SchemaSpec) -> List[Example]:
         """The train items, less those without text. TrainerError when nothing can be learnt from them."""
         found = [e for e in train if e.text.strip()]
         if len(found) < len(train):
@@ -171,7 +197,7 @@ class Session:
                              % (len(unseen), len(schema.labels), shown))
         return found
 
-    def _save(self, trainer, schema):
+    def _save(self, trainer: Trainer, schema: SchemaSpec) -> str:
         """Writes the model and says so; -> its version, the digest of its files."""
         directory = os.path.join(self.spec.workdir, *self.directories[schema.name].split("/"))
         os.makedirs(directory)
@@ -186,7 +212,7 @@ class Session:
                              bytes=os.path.getsize(os.path.join(directory, name)))
         return files.digest_of_directory(directory)
 
-    def _score(self, schemas, trained):
+    def _score(self, schemas: Sequence[SchemaSpec], trained: Mapping[str, Any]) -> Dict[str, Any]:
         """Scores the held-out items and writes the predictions. -> the result event's metrics and prediction fields.
 
         With several schemes each model comes from its saved files, so that one at a time is in
@@ -207,7 +233,7 @@ class Session:
             digest = out.finish()
         return {"metrics": scores, "n_predictions": out.count, "predictions_sha256": digest}
 
-    def _held_out(self, trainer, schema, split, out):
+    def _held_out(self, trainer: Trainer, schema: SchemaSpec, split: str, out: PredictionsFile) -> Dict[str, Any]:
         rows, by_id = list(self.bundle.rows(split)), {}
         for start in range(0, len(rows), CHUNK):
             chunk = rows[start:start + CHUNK]
@@ -222,7 +248,7 @@ class Session:
                 self.events.emit("metric", split=split, name=name, value=found[name], step=None, schema=schema.name)
         return found
 
-    def _unlabeled(self, trainer, schema, out):
+    def _unlabeled(self, trainer: Trainer, schema: SchemaSpec, out: PredictionsFile) -> None:
         total = self.bundle.size("unlabeled")
         self.events.emit("status", state=protocol.EVALUATING, step="predicting unlabeled items for '%s'" % schema.name)
         done = 0
@@ -232,7 +258,7 @@ class Session:
             done += len(chunk)
             self.handle.progress("predict", done, total)
 
-    def _predict(self, trainer, schema, rows):
+    def _predict(self, trainer: Trainer, schema: SchemaSpec, rows: Sequence[Row]) -> List[List[float]]:
         """The trainer's scores, checked: one probability per label, all finite."""
         self.handle.check()
         scores = [[float(p) for p in row] for row in trainer.predict([row.text for row in rows])]
@@ -244,7 +270,7 @@ class Session:
         return scores
 
 
-def _installed(name):
+def _installed(name: str) -> bool:
     """Whether a package is there, without importing it (a file that only looks like one fails later, by name)."""
     try:
         return find_spec(name) is not None
@@ -252,7 +278,7 @@ def _installed(name):
         return False
 
 
-def _chunks(rows, size):
+def _chunks(rows: Iterable[Row], size: int) -> Iterator[List[Row]]:
     chunk = []
     for row in rows:
         chunk.append(row)

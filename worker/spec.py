@@ -1,9 +1,11 @@
 """Reading spec.json, and checking a trainer's parameters against its schema."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from . import protocol
 from .failures import BadSpec
@@ -57,7 +59,7 @@ class Spec:
     orphan: Orphan = Orphan()
 
 
-def read_spec(path):
+def read_spec(path: str) -> Spec:
     """The Spec in the file at path. BadSpec naming the file, or the key, that is wrong."""
     try:
         with open(path, encoding="utf-8") as f:
@@ -69,7 +71,7 @@ def read_spec(path):
     return check_spec(raw, os.path.dirname(os.path.abspath(path)))
 
 
-def check_spec(raw, directory):
+def check_spec(raw: Any, directory: str) -> Spec:
     """The Spec of a decoded document; its relative paths are relative to ``directory``."""
     if not isinstance(raw, dict):
         raise BadSpec("the spec must be a JSON object")
@@ -109,13 +111,14 @@ def check_spec(raw, directory):
 _MISSING = object()
 
 
-def _get(raw, key, kind, default=_MISSING, least=None, where=""):
-    value = raw.get(key)
+def _get(raw: Mapping[str, Any], key: str, kind: type, default: Any = _MISSING, least: Optional[float] = None,
+         where: str = "") -> Any:
+    value: Any = raw.get(key)
     if value is None:
         if default is _MISSING:
             raise BadSpec("%s%s is missing" % (where, key))
         return default
-    wanted = (int, float) if kind is float else kind
+    wanted: Any = (int, float) if kind is float else kind
     if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
         raise BadSpec("%s%s: %r is not %s" % (where, key, value, _WORDS[kind]))
     if least is not None and not value >= least:
@@ -127,7 +130,7 @@ _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true o
           list: "a list"}
 
 
-def _schemas(raw):
+def _schemas(raw: Mapping[str, Any]) -> Tuple[SchemaSpec, ...]:
     found = []
     for n, entry in enumerate(_get(raw, "schemas", list)):
         where = "schemas[%d]." % n
@@ -158,7 +161,7 @@ _TYPES = {
 }
 
 
-def check_params(schema, params, where="params"):
+def check_params(schema: Mapping[str, Any], params: Mapping[str, Any], where: str = "params") -> Dict[str, Any]:
     """The params with the schema's defaults applied. BadSpec naming the first one that does not fit.
 
     ``schema`` is a JSON Schema object that keeps to: type, properties, additionalProperties false,
@@ -180,7 +183,7 @@ def check_params(schema, params, where="params"):
     return result
 
 
-def _check_value(rule, value, where):
+def _check_value(rule: Mapping[str, Any], value: Any, where: str) -> Any:
     kinds = rule.get("type")
     kinds = [kinds] if isinstance(kinds, str) else (kinds or [])
     if kinds and not any(_is(value, kind) for kind in kinds):
@@ -198,7 +201,7 @@ def _check_value(rule, value, where):
     return value
 
 
-def _is(value, kind):
+def _is(value: Any, kind: str) -> bool:
     if isinstance(value, bool) and kind in ("integer", "number"):
         return False
     if kind == "integer" and isinstance(value, float):
@@ -206,7 +209,7 @@ def _is(value, kind):
     return isinstance(value, _TYPES[kind])
 
 
-def _check_bounds(rule, value, where):
+def _check_bounds(rule: Mapping[str, Any], value: float, where: str) -> None:
     for key, fits, words in (
         ("minimum", lambda a, b: a >= b, "less than"),
         ("maximum", lambda a, b: a <= b, "more than"),

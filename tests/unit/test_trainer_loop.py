@@ -9,14 +9,14 @@ from potato_training.worker.trainers.base import Handle
 
 torch = pytest.importorskip("torch")
 
-from potato_training.worker.trainers import hf_loop  # noqa: E402
+from potato_training.worker.trainers import hf_loop, hf_precision, hf_predict  # noqa: E402
 from potato_training.worker.trainers.hf_batches import Encoded  # noqa: E402
 
 PARAMS = {"batch_size": 8, "gradient_accumulation": 1, "learning_rate": 0.05, "weight_decay": 0.0, "warmup_ratio": 0.0,
           "early_stopping": 0, "head_learning_rate": None}
 
 
-FP32 = hf_loop.Precision("fp32", "cpu")
+FP32 = hf_precision.Precision("fp32", "cpu")
 
 
 class Small(torch.nn.Module):
@@ -103,16 +103,16 @@ def test_accumulating_is_the_same_as_larger_batches_of_the_same_items():
 def test_prediction_goes_on_with_smaller_batches():
     model, run = Small(room=3), Run()
     encoded, _ = data()
-    found = hf_loop.predict_logits(model, encoded, collate, FP32, run)
+    found = hf_predict.predict_logits(model, encoded, collate, FP32, run)
     model.room = None
-    again = hf_loop.predict_logits(model, encoded, collate, FP32, run)
+    again = hf_predict.predict_logits(model, encoded, collate, FP32, run)
     assert torch.allclose(found, again, atol=1e-5)
     assert run.warnings
 
 
 def test_prediction_of_one_item_that_does_not_fit():
     with pytest.raises(OutOfMemory):
-        hf_loop.predict_logits(Small(room=0), data()[0], collate, FP32, Run())
+        hf_predict.predict_logits(Small(room=0), data()[0], collate, FP32, Run())
 
 
 def test_the_best_epoch_is_the_one_that_stays():
@@ -189,7 +189,7 @@ def test_an_ordinal_guess_far_away_costs_more_than_a_near_one():
 
 
 def test_precision_of_a_processor():
-    assert hf_loop.Precision("auto", "cpu").name == ("bf16" if hf_loop.cpu_is_quick_in_bf16() else "fp32")
+    assert hf_precision.Precision("auto", "cpu").name == ("bf16" if hf_precision.cpu_is_quick_in_bf16() else "fp32")
     warnings = []
-    assert hf_loop.Precision("fp16", "cpu", warnings.append).name in ("bf16", "fp32")
+    assert hf_precision.Precision("fp16", "cpu", warnings.append).name in ("bf16", "fp32")
     assert warnings

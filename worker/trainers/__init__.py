@@ -1,6 +1,10 @@
 """The trainers: one file each, listed without importing their libraries."""
 
+from __future__ import annotations
+
+import contextlib
 from importlib import import_module
+from typing import Any, Dict, List, Type
 
 from ..failures import BadSpec, MissingDependency
 from .base import Trainer, TrainerInfo
@@ -16,21 +20,22 @@ PLANNED = ("llm-lora", "decision-calibrate")
 ENTRY_POINTS = "potato_training.trainers"
 
 
-def catalogue(plugins=False):
-    """{name: TrainerInfo} of the built-in trainers, and with ``plugins`` of those installed as entry points."""
+def catalogue(plugins: bool = False) -> Dict[str, TrainerInfo]:
+    """{name: TrainerInfo} of the built-in trainers, and with ``plugins`` of the installed ones that can be imported."""
     found = {name: load(name).info for name in _BUILT_IN}
     if plugins:
         for name in plugin_names():
-            found[name] = load(name).info
+            with contextlib.suppress(BadSpec, MissingDependency):      # said by name when one asks for it
+                found[name] = load(name).info
     return found
 
 
-def plugin_names():
+def plugin_names() -> List[str]:
     """Names that installed entry points add to the built-in ones, sorted."""
     return sorted(set(_entry_points()) - set(_BUILT_IN))
 
 
-def load(name):
+def load(name: str) -> Type[Trainer]:
     """The Trainer class of that name; entry points are looked at only when it is not built in.
 
     BadSpec for a name that nobody brings, MissingDependency for a plug-in that cannot be imported.
@@ -56,7 +61,7 @@ def load(name):
     return found
 
 
-def _entry_points():
+def _entry_points() -> Dict[str, Any]:
     from importlib.metadata import entry_points
 
     found = entry_points()

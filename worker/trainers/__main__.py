@@ -1,18 +1,21 @@
 """python -m potato_training.worker.trainers: the trainers that are here, and their parameters, as Markdown."""
 
+from __future__ import annotations
+
 import json
+from typing import Any, List, Mapping
 
 from . import catalogue
 
 
-def table(schema):
+def table(schema: Mapping[str, Any]) -> str:
     """The parameters of a trainer as a Markdown table; those of an object follow it, with a dot."""
     rows = ["| parameter | type | default | |", "| --- | --- | --- | --- |"]
     rows += _rows(schema.get("properties", {}), "")
     return "\n".join(rows)
 
 
-def _rows(properties, prefix):
+def _rows(properties: Mapping[str, Any], prefix: str) -> List[str]:
     rows = []
     for name, rule in properties.items():
         kinds = rule["type"] if isinstance(rule["type"], list) else [rule["type"]]
@@ -29,7 +32,7 @@ def _rows(properties, prefix):
     return rows
 
 
-def main():
+def main() -> None:
     for name, info in catalogue(plugins=True).items():
         print("## %s\n\n%s\n\n%s\n" % (name, info.description, table(info.params_schema)))
 

@@ -1,9 +1,14 @@
 """What a trainer is: a class that fits, predicts, evaluates, saves and loads one scheme's model."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from .. import metrics
+
+if TYPE_CHECKING:
+    from ..bundle import Example
 
 
 @dataclass(frozen=True)
@@ -42,28 +47,29 @@ class Handle:
     """What a trainer sees of its run. This one is for use outside a run: it says nothing and never stops."""
 
     device = "cpu"
-    threads = None
+    threads: Optional[int] = None
 
-    def check(self):
+    def check(self) -> None:
         """Call it at every batch: raises Cancelled when the run is to stop."""
 
-    def keep_wanted(self):
+    def keep_wanted(self) -> bool:
         """Whether training should end now and keep the best model so far; asked at every batch of ``fit``."""
         return False
 
-    def progress(self, phase, current, total=None, eta_s=None):
+    def progress(self, phase: str, current: float, total: Optional[float] = None,
+                 eta_s: Optional[float] = None) -> None:
         """How far ``phase`` is; as often as one likes, the stream is throttled."""
 
-    def metric(self, split, name, value, step=None):
+    def metric(self, split: str, name: str, value: float, step: Optional[int] = None) -> None:
         """One number of the training, e.g. ("train", "loss", 0.4, 120)."""
 
-    def log(self, msg):
+    def log(self, msg: str) -> None:
         """A line for the run's log."""
 
-    def warn(self, msg):
+    def warn(self, msg: str) -> None:
         """A warning for the run's log."""
 
-    def step(self, text):
+    def step(self, text: str) -> None:
         """What is happening now, in a few words."""
 
 
@@ -78,32 +84,32 @@ class Trainer:
     info: TrainerInfo
     saves_when_stopped = False      #: writes something worth having when cancelled, and so gets most of the grace
 
-    def __init__(self, task, run=None):
+    def __init__(self, task: Task, run: Optional[Handle] = None) -> None:
         self.task = task
         self.run = run or Handle()
 
     @classmethod
-    def needed(cls, params):
+    def needed(cls, params: Mapping[str, Any]) -> Tuple[str, ...]:
         """The import names that this run needs, of ``info.packages``."""
         return cls.info.packages
 
-    def fit(self, train, val):
+    def fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
         """Learns from Examples (id, text, target); ``val`` may be empty. TrainerError when it cannot."""
         raise NotImplementedError
 
-    def predict(self, texts: Sequence[str]):
+    def predict(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """For each text a list of probabilities in label order; for nominal and ordinal they sum to 1."""
         raise NotImplementedError
 
-    def evaluate(self, examples, scores):
+    def evaluate(self, examples: Sequence[Example], scores: Sequence[Sequence[float]]) -> Dict[str, Any]:
         """The metrics of Examples whose ``predict`` gave ``scores``."""
         return metrics.measure(self.task.kind, self.task.labels, [e.target for e in examples], scores)
 
-    def save(self, directory):
+    def save(self, directory: str) -> None:
         """Writes the model's files into an empty directory. No pickles."""
         raise NotImplementedError
 
     @classmethod
-    def load(cls, directory, run=None):
+    def load(cls, directory: str, run: Optional[Handle] = None) -> Trainer:
         """A trainer that predicts as the one that saved the directory did."""
         raise NotImplementedError

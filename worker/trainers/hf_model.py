@@ -1,8 +1,11 @@
 """Finding, loading and saving a transformers classification model and its tokenizer. Safetensors only."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from ..failures import TrainerError
 
@@ -13,7 +16,7 @@ ADAPTER_DIR = "adapter"
 MOST_MERGED_BYTES = 1 << 30         # a LoRA model up to this size is also saved whole
 
 
-def find(name):
+def find(name: str) -> str:
     """The local directory of a model: the one named, or the hub's snapshot of that name in the cache.
 
     TrainerError naming the file that was wanted and how to bring it when it is not there and the
@@ -34,7 +37,7 @@ def find(name):
     return _whole(directory, name)
 
 
-def _explain_hub(error, name, cache, offline):
+def _explain_hub(error: Exception, name: str, cache: str, offline: bool) -> TrainerError:
     kind = type(error).__name__
     bring = ("fetch it where there is a network (hf download %s) and copy that cache here, with HF_HOME naming the "
              "place; or give a local directory as model" % name)
@@ -49,7 +52,7 @@ def _explain_hub(error, name, cache, offline):
                         code="model_not_here")
 
 
-def _whole(directory, name):
+def _whole(directory: str, name: str) -> str:
     """The directory, if it holds a configuration and safetensors weights."""
     have = os.listdir(directory)
     if "adapter_config.json" in have and "config.json" not in have:
@@ -73,7 +76,7 @@ def _whole(directory, name):
     return directory
 
 
-def load_tokenizer(directory):
+def load_tokenizer(directory: str) -> Any:
     """The tokenizer, with a token to pad by (decoders have none: the end of text is taken, on the right)."""
     from transformers import AutoTokenizer
 
@@ -91,7 +94,7 @@ def load_tokenizer(directory):
     return tokenizer
 
 
-def load_model(directory, tokenizer, labels, kind):
+def load_model(directory: str, tokenizer: Any, labels: Sequence[str], kind: str) -> Tuple[Any, List[str]]:
     """The model with a head for the labels, in float32. -> (model, names of the weights that are new)."""
     from transformers import AutoModelForSequenceClassification
 
@@ -116,7 +119,7 @@ def load_model(directory, tokenizer, labels, kind):
     return model, sorted(set(info.get("missing_keys", ())).union(mismatched))
 
 
-def longest_input(model, tokenizer, wanted):
+def longest_input(model: Any, tokenizer: Any, wanted: int) -> int:
     """The wanted number of tokens, or what the model can take if that is less."""
     limits = [wanted]
     if tokenizer.model_max_length and tokenizer.model_max_length < 1_000_000:
@@ -129,7 +132,7 @@ def longest_input(model, tokenizer, wanted):
     return min(limits)
 
 
-def add_lora(model, lora, new_weights):
+def add_lora(model: Any, lora: Mapping[str, Any], new_weights: Sequence[str]) -> Any:
     """The model with LoRA layers; everything that is new to the base model is trained and saved whole with them.
 
     peft by itself saves modules called ``classifier`` and ``score``: DistilBERT's pre_classifier, or a
@@ -156,7 +159,7 @@ def add_lora(model, lora, new_weights):
         return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))
 
 
-def save(model, tokenizer, directory):
+def save(model: Any, tokenizer: Any, directory: str) -> Any:
     """Writes model and tokenizer so that transformers alone loads them. -> the model as it is used from now on.
 
     A LoRA model is saved as its adapter below ``adapter/`` (with the trained head) and, while that
@@ -175,7 +178,7 @@ def save(model, tokenizer, directory):
     return model
 
 
-def load_saved(directory, base=None):
+def load_saved(directory: str, base: str) -> Tuple[Any, Any]:
     """A model that ``save`` wrote. -> (model, tokenizer)."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
 

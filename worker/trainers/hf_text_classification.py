@@ -5,12 +5,19 @@ where the device has it, the best epoch by macro-F1 on the val items. The saved 
 ordinary model that ``transformers.pipeline("text-classification", directory)`` loads.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..metrics import ENOUGH, macro_f1
 from .base import Task, Trainer, TrainerInfo
+
+if TYPE_CHECKING:
+    from ..bundle import Example
+    from .base import Handle
 
 HEAD_FILE = "head.json"
 AUTO_STEPS = 400                # epochs "auto": as many as make this many steps, within AUTO_EPOCHS
@@ -70,14 +77,15 @@ class HFTextClassification(Trainer):
     )
 
     @classmethod
-    def needed(cls, params):
+    def needed(cls, params: Mapping[str, Any]) -> Tuple[str, ...]:
         return tuple(p for p in cls.info.packages if p != "peft" or params.get("lora") is not None)
 
-    def fit(self, train, val):
+    def fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
         """Fine-tunes on the train items; the val items choose the best epoch when there are at least five."""
         from . import hf_model
         from .hf_batches import Collator, encode
-        from .hf_loop import Loop, Precision
+        from .hf_loop import Loop
+        from .hf_precision import Precision
 
         task, params, run = self.task, self.task.params, self.run
         self._quiet()
@@ -112,7 +120,7 @@ class HFTextClassification(Trainer):
                     self._class_weights([e.target for e in train]), self._judge, new)
         loop.train(encoded, self._tensor([e.target for e in train]), epochs)
 
-    def _quiet(self):
+    def _quiet(self) -> None:
         """Nothing on the network but what ``find`` does, and no tqdm bars in stderr.log."""
         os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")    # a thread that asks the hub for another format
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -120,7 +128,7 @@ class HFTextClassification(Trainer):
             os.environ["HF_HUB_OFFLINE"] = "1"
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-    def _seed(self):
+    def _seed(self) -> None:
         import torch
 
         torch.manual_seed(self.task.seed)
@@ -128,11 +136,11 @@ class HFTextClassification(Trainer):
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")     # same seed, same model
             torch.use_deterministic_algorithms(True, warn_only=True)
 
-    def _auto_epochs(self, n):
+    def _auto_epochs(self, n: int) -> int:
         steps = max(1, math.ceil(n / (self.task.params["batch_size"] * self.task.params["gradient_accumulation"])))
         return min(AUTO_EPOCHS[1], max(AUTO_EPOCHS[0], math.ceil(AUTO_STEPS / steps)))
 
-    def _tensor(self, targets):
+    def _tensor(self, targets: Sequence[Any]) -> Any:
         """Targets as the loss wants them: indices, or rows of 0 and 1."""
         import torch
 
@@ -143,7 +151,7 @@ class HFTextClassification(Trainer):
             rows[n, list(target)] = 1.0
         return rows.to(self.run.device)
 
-    def _class_weights(self, targets):
+    def _class_weights(self, targets: Sequence[Any]) -> Any:
         """Weights by inverse frequency (a label that never occurs: 1), or None."""
         import torch
 
@@ -160,9 +168,10 @@ class HFTextClassification(Trainer):
             weights = [len(targets) / (seen * c) if c else 1.0 for c in counts]
         return torch.tensor([max(w, 1e-3) for w in weights], device=self.run.device)
 
-    def _judge(self):
+    def _judge(self) -> Optional[Tuple[float, float]]:
         """(macro-F1, loss) on the val items, or None without any."""
-        from .hf_loop import losses, predict_logits
+        from .hf_loop import losses
+        from .hf_predict import predict_logits
 
         encoded, targets = self._val
         if not targets:
@@ -171,18 +180,18 @@ class HFTextClassification(Trainer):
         loss = losses(self.task.kind, logits, self._tensor(targets).cpu(), None).mean()
         return macro_f1(self.task.kind, self.task.labels, targets, self._probabilities(logits)), float(loss)
 
-    def _probabilities(self, logits):
+    def _probabilities(self, logits: Any) -> List[List[float]]:
         return (logits.sigmoid() if self.task.kind == "multilabel" else logits.softmax(dim=1)).tolist()
 
-    def predict(self, texts):
+    def predict(self, texts: Sequence[str]) -> List[List[float]]:
         """Probabilities in label order, a list per text."""
         from .hf_batches import encode
-        from .hf_loop import predict_logits
+        from .hf_predict import predict_logits
 
         encoded = encode(self.tokenizer, texts, self.max_length, self.run.check)
         return self._probabilities(predict_logits(self.model, encoded, self._collate, self.precision, self.run))
 
-    def save(self, directory):
+    def save(self, directory: str) -> None:
         """The model as transformers writes it, and head.json with what else predicting needs."""
         from . import hf_model
 
@@ -198,11 +207,11 @@ class HFTextClassification(Trainer):
             json.dump(head, f, ensure_ascii=False, indent=1)
 
     @classmethod
-    def load(cls, directory, run=None):
+    def load(cls, directory: str, run: Optional[Handle] = None) -> HFTextClassification:
         """The trainer whose files are in the directory, ready to predict."""
         from . import hf_model
         from .hf_batches import Collator
-        from .hf_loop import Precision
+        from .hf_precision import Precision
 
         with open(os.path.join(directory, HEAD_FILE), encoding="utf-8") as f:
             head = json.load(f)

@@ -8,14 +8,20 @@ The model is ``model.skops``, a mapping of plain scikit-learn objects that ``sko
 without this package: {"features": FeatureUnion, "classifiers": [LogisticRegression, ...]}. No pickle.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
-import sys
-import zipfile
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
 from ..failures import TrainerError
 from .base import Task, Trainer, TrainerInfo
+from .skops_file import import_skops, settle
+
+if TYPE_CHECKING:
+    from ..bundle import Example
+    from .base import Handle
 
 WORD = r"(?u)\b\w+\b"
 MODEL_FILE = "model.skops"
@@ -60,7 +66,7 @@ class SklearnText(Trainer):
         params_schema=PARAMS,
     )
 
-    def fit(self, train, val):
+    def fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
         """Fits features, one model per column (see ``_columns``), and the temperature of their scores."""
         import numpy as np
 
@@ -86,7 +92,7 @@ class SklearnText(Trainer):
         for c in self._classifiers:         # scores are linear, so the temperature can live in the weights
             c.coef_, c.intercept_ = c.coef_ / self._temperature, c.intercept_ / self._temperature
 
-    def _make_features(self, texts):
+    def _make_features(self, texts: Sequence[str]) -> Any:
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.pipeline import FeatureUnion
 
@@ -110,7 +116,7 @@ class SklearnText(Trainer):
             raise TrainerError("the train items have no words or characters to learn from")
         return FeatureUnion(usable)
 
-    def _fit_columns(self, x, y, progress=False):
+    def _fit_columns(self, x: Any, y: Any, progress: bool = False) -> List[Any]:
         """The classifiers for the live columns ``y`` (columns x items, bool): one multinomial, or one a column."""
         from sklearn.linear_model import LogisticRegression
 
@@ -132,7 +138,7 @@ class SklearnText(Trainer):
             return models
         return [_joined(models, x.shape[1])]
 
-    def _raw(self, x, classifiers):
+    def _raw(self, x: Any, classifiers: Sequence[Any]) -> Any:
         """Scores before any squashing: items x live columns."""
         import numpy as np
 
@@ -146,7 +152,7 @@ class SklearnText(Trainer):
                          else z.reshape(x.shape[0], -1))
         return np.concatenate(found, axis=1) if found else np.zeros((x.shape[0], 0))
 
-    def _find_temperature(self, x, y):
+    def _find_temperature(self, x: Any, y: Any) -> float:
         """The number to divide scores by that makes held-out items most likely, by cross-validation."""
         import numpy as np
         from sklearn.model_selection import KFold
@@ -176,7 +182,7 @@ class SklearnText(Trainer):
         grid = np.concatenate([[1.0], np.exp(np.linspace(math.log(0.05), math.log(10.0), 200))])
         return float(grid[int(np.argmin([self._loss(z / g, t) for g in grid]))])
 
-    def _loss(self, z, truth):
+    def _loss(self, z: Any, truth: Any) -> float:
         """Mean negative log likelihood; the truth itself is believed to n / (n + 1) only, as in Platt (1999),
         or a few items that are all easy would make every later answer certain."""
         import numpy as np
@@ -192,7 +198,7 @@ class SklearnText(Trainer):
         others = known & ~truth
         return -float(np.mean((1.0 - doubt) * log_p[truth] + doubt * (log_p * others).sum(axis=1) / others.sum(axis=1)))
 
-    def predict(self, texts):
+    def predict(self, texts: Sequence[str]) -> List[List[float]]:
         """Probabilities in label order, a list per text."""
         found = []
         for start in range(0, len(texts), CHUNK):
@@ -201,7 +207,7 @@ class SklearnText(Trainer):
             found.extend(self._probabilities(self._raw(x, self._classifiers)).tolist())
         return found
 
-    def _probabilities(self, z):
+    def _probabilities(self, z: Any) -> Any:
         import numpy as np
 
         count = len(self.task.labels) - (self.task.kind == "ordinal")
@@ -216,24 +222,24 @@ class SklearnText(Trainer):
         edges = np.concatenate([np.ones((len(z), 1)), above, np.zeros((len(z), 1))], axis=1)
         return edges[:, :-1] - edges[:, 1:]
 
-    def save(self, directory):
+    def save(self, directory: str) -> None:
         """model.skops with fixed names and times inside (the same model is the same bytes), and head.json."""
-        skops_io = _import_skops()
+        skops_io = import_skops()
 
         path = os.path.join(directory, MODEL_FILE)
         for _, part in self._features.transformer_list:
             vars(part).pop("_stop_words_id", None)      # scikit-learn remembers an address: no two runs have the same
         skops_io.dump({"features": self._features, "classifiers": self._classifiers}, path)
-        _settle(path)
+        settle(path)
         head = {"schema": self.task.name, "kind": self.task.kind, "labels": list(self.task.labels), "live": self._live,
                 "constant": {str(k): v for k, v in self._constant.items()}, "temperature": self._temperature}
         with open(os.path.join(directory, HEAD_FILE), "w", encoding="utf-8") as f:
             json.dump(head, f, ensure_ascii=False, indent=1)
 
     @classmethod
-    def load(cls, directory, run=None):
+    def load(cls, directory: str, run: Optional[Handle] = None) -> SklearnText:
         """The trainer whose files are in the directory. skops refuses types that are not scikit-learn's."""
-        skops_io = _import_skops()
+        skops_io = import_skops()
 
         with open(os.path.join(directory, HEAD_FILE), encoding="utf-8") as f:
             head = json.load(f)
@@ -245,7 +251,7 @@ class SklearnText(Trainer):
         return trainer
 
 
-def _columns(kind, count, targets):
+def _columns(kind: str, count: int, targets: Sequence[Any]) -> List[List[int]]:
     """What is told apart, one list of 0 and 1 a column: each label, or for ordinal "above label k"."""
     if kind == "ordinal":
         return [[int(t > k) for t in targets] for k in range(count - 1)]
@@ -254,7 +260,7 @@ def _columns(kind, count, targets):
     return [[int(t == k) for t in targets] for k in range(count)]
 
 
-def _joined(models, width):
+def _joined(models: Sequence[Any], width: int) -> Any:
     """One multiclass LogisticRegression out of one binary model a class (None: a class that a fold lacks)."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression
@@ -268,81 +274,20 @@ def _joined(models, width):
     return joined
 
 
-def _sigmoid(z):
+def _sigmoid(z: Any) -> Any:
     import numpy as np
 
     return 0.5 * (1.0 + np.tanh(0.5 * z))
 
 
-def _log_sigmoid(z):
+def _log_sigmoid(z: Any) -> Any:
     import numpy as np
 
     return -np.logaddexp(0.0, -z)
 
 
-def _softmax(z):
+def _softmax(z: Any) -> Any:
     import numpy as np
 
     e = np.exp(z - z.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True)
-
-
-def _import_skops():
-    """skops.io, imported without torch.
-
-    It lists every estimator by importing all of scikit-learn, array_api_compat.torch included, and so
-    the whole of an installed torch: 200 MiB and seconds, for nothing (seen in skops 0.16, scikit-learn 1.9).
-    A None in sys.modules would not do: scipy takes that for a torch that is there.
-    """
-    hiding = _NoTorch()
-    sys.meta_path.insert(0, hiding)
-    try:
-        import skops.io
-    finally:
-        sys.meta_path.remove(hiding)
-    return skops.io
-
-
-class _NoTorch:
-    """An import finder to which there is no torch."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-
-def _settle(path):
-    """Writes the skops file anew with names that count up and one fixed time.
-
-    skops names its members by memory address and stamps them with the clock, so that the same model
-    would never be the same file twice. Seen in skops 0.10 to 0.16.
-    """
-    with zipfile.ZipFile(path) as old:
-        schema = json.loads(old.read("schema.json"))
-        names, order = {}, []
-        ids = {}
-
-        def visit(node):
-            if isinstance(node, dict):
-                if isinstance(node.get("__id__"), int):
-                    node["__id__"] = ids.setdefault(node["__id__"], len(ids) + 1)
-                file = node.get("file")
-                if isinstance(file, str) and file in old.NameToInfo:
-                    if file not in names:
-                        names[file] = "%d%s" % (len(names) + 1, os.path.splitext(file)[1])
-                        order.append(file)
-                    node["file"] = names[file]
-                for value in node.values():
-                    visit(value)
-            elif isinstance(node, list):
-                for value in node:
-                    visit(value)
-
-        visit(schema)
-        temporary = path + ".tmp"
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as new:
-            contents = [(names[f], old.read(f)) for f in order]
-            contents.append(("schema.json", json.dumps(schema, sort_keys=True).encode()))
-            for name, data in contents:
-                new.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
-    os.replace(temporary, path)
