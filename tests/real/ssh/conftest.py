@@ -95,9 +95,9 @@ class Sshd:
                 [*self.prefix, shutil.which("sshd", path=PATH), "-D", "-e", "-f", str(self.config)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         give_up = time.monotonic() + 30
-        while "Server listening" not in self.log.read_text("utf-8", "replace"):
+        while "Server listening" not in self.said():
             if self.process.poll() is not None or time.monotonic() > give_up:
-                pytest.skip(f"sshd does not start: {self.log.read_text("utf-8", "replace")[-500:]}")
+                pytest.skip(f"sshd does not start: {self.said()[-500:]}")
             time.sleep(0.02)
         return self
 
@@ -114,10 +114,13 @@ class Sshd:
 
     def commands(self):
         """How many commands were executed over connections so far."""
-        return self.log.read_text("utf-8", "replace").count("Starting session: command")
+        return self.said().count("Starting session: command")
 
     def logins(self):
-        return self.log.read_text("utf-8", "replace").count("Accepted publickey")
+        return self.said().count("Accepted publickey")
+
+    def said(self):
+        return self.log.read_text("utf-8", "replace")
 
 
 def _pids():
