@@ -124,7 +124,7 @@ class Study:
             try:
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
                 where = os.readlink(entry / "cwd")
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             except (OSError, IndexError):
                 continue
             ours = "potato_training.runtime" in command or "potato_training.worker" in command
