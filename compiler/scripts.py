@@ -68,7 +68,7 @@ def render(spec: JobSpec, name: str) -> str:
     return _template(SCRIPTS[spec.place.type][name]).render({"job": spec, "place": spec.place})
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _template(name: str) -> jinja2.Template:
     return environment().get_template(name)
 

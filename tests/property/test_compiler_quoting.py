@@ -181,3 +181,56 @@ def test_launch_sh_hands_every_value_to_the_agent(
     assert "PYTHONHOME" not in seen["env"]
     assert ("SBATCH_PARTITION" in seen["env"]) == (kind != "slurm")
     assert seen["env"]["SLURM_CONF"] == "/kept"
+
+
+PACKAGER = """#!{python} -S
+import json, os, shutil, sys
+if sys.argv[1:3] == ["-m", "venv"]:
+    place = os.path.join(sys.argv[-1], "bin")
+    os.makedirs(place)
+    shutil.copy(sys.argv[0], os.path.join(place, "python"))
+elif sys.argv[1:3] == ["-m", "pip"]:
+    print("PIP " + json.dumps(sys.argv[3:]))
+else:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash"])
+@settings(max_examples=max(2, ONCE.max_examples // 10))
+@given(home=FILES, program=FILES, root=FILES, env=ENVS, packages=st.lists(VALUES.filter(bool), min_size=1, max_size=3))
+def test_every_step_of_a_run_finds_its_way(compiled, over_ssh, shell, home, program, root, env, packages):
+    """Probe, venv, code, model files, removal: in a hostile directory, by a hostile interpreter."""
+    import io
+    import tarfile
+
+    with Ground(home, program, {}) as ground:
+        ground.python.write_text(PACKAGER.format(python=sys.executable))
+        keys = {"python": f"~/bin/{program}", "env": env, "remote_dir": f"~/{root}.d/x", "packages": packages}
+        files = compiled("ssh", **keys).files
+        place = ground.home / f"{root}.d" / "x"
+
+        def run(name, *lines, **more):
+            answer = over_ssh(files[name], *lines, shell=shell, env=ground.env, cwd="/", **more)
+            assert answer.end in (0, None), (name, answer.values, answer.stderr)
+            return answer
+
+        seen = run("probe.sh", "abc123", "-", "json").values
+        assert seen["root"] == [str(place)]
+        assert seen["python"][0].split(" ", 1)[1] == str(ground.python)
+        assert seen["venv"] == ["missing"]
+        seen = run("venv.sh").values
+        asked = json.loads(next(line for line in seen["pip"] if line.startswith("PIP "))[4:])
+        assert asked[asked.index("--") + 1:] == packages
+        assert Path(seen["python"][0]).is_relative_to(place / "venvs")
+        assert run("probe.sh", "abc123", "-", "json").values["venv"] == ["there"]
+        tar = io.BytesIO()
+        with tarfile.open(fileobj=tar, mode="w") as archive:
+            archive.addfile(tarfile.TarInfo("abc123"))
+        assert run("receive_code.sh", "abc123", tail=tar.getvalue()).values["code"] == [f"{place}/code/abc123"]
+        (place / "jobs" / "example" / "artifacts").mkdir(parents=True)
+        (place / "jobs" / "example" / "artifacts" / "m").write_bytes(b"xyz")
+        assert run("send_artifacts.sh").values["file"] == ["3 m"]
+        assert run("remove_job.sh", "all but artifacts", "-", "0").values["kept"] == [f"{place}/jobs/example/artifacts"]
+        run("remove_job.sh", "all", "-", "0")
+        assert list((place / "jobs").iterdir()) == []

@@ -8,10 +8,12 @@ writes them anew; then read the difference before you commit it.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from potato_training.compiler import RunRequest, compile_run
+from potato_training.compiler.scripts import SCRIPTS
 from potato_training.schema.check import config_schema
 from potato_training.schema.config import load_or_raise
 
@@ -119,3 +121,20 @@ def test_the_part_for_bash_within_launch_sh_is_checked_too(case, backend, shellc
         inner = text.split(f"<< '{end}'", 1)[1].split("\n", 1)[1].split(f"\n{end}\n", 1)[0] + "\n"
         assert inner.startswith("#!/bin/bash -l\n")
         assert shellcheck(inner) == ""
+
+
+def test_the_documentation_shows_the_whole_script():
+    """docs/scripts.md explains the tutorial's job.sh piece by piece: the pieces are that script, and nothing else."""
+    text = (GOLDEN.parents[2] / "docs" / "scripts.md").read_text("utf-8").split("## By hand")[0]
+    pieces = [part.split("```")[0].strip() for part in text.split("```bash\n")[1:]]
+    assert "\n".join(pieces).split() == (GOLDEN / "tutorial" / "cluster" / "job.sh").read_text("utf-8").split()
+
+
+def test_the_documentation_names_every_script_and_answer():
+    text = (GOLDEN.parents[2] / "docs" / "scripts.md").read_text("utf-8")
+    templates = GOLDEN.parents[2] / "templates"
+    said = {word for path in templates.rglob("*.j2") for word in re.findall(r"potato_say (\w+)", path.read_text())}
+    said |= {word for path in templates.rglob("*.j2") for word in re.findall(r"potato_lines (\w+)", path.read_text())}
+    missing = [word for word in sorted(said - {"error"}) if f"`{word}`" not in text]
+    assert missing == []
+    assert [name for scripts in SCRIPTS.values() for name in scripts if f"`{name}`" not in text] == []

@@ -18,6 +18,9 @@ potato_fail() { # MESSAGE
   potato_end 1
 }
 
+# What a login shell may bring along and would get into our way.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
+
 # model_training.backends.ssh-least.remote_dir
 potato_store="$HOME"/'.cache/potato-training'/code
 IFS= read -r potato_code || potato_fail "nobody said which code this is"

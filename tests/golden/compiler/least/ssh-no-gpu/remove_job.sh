@@ -17,6 +17,10 @@ potato_fail() { # MESSAGE
   potato_say error "$1"
   potato_end 1
 }
+
+# What a login shell may bring along and would get into our way.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
+
 IFS= read -r potato_what || potato_what=
 case $potato_what in
   all | "all but artifacts") ;;
