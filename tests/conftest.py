@@ -187,7 +187,7 @@ class Answer:
         self.end = int(self.rest.split(b"\n")[0]) if ended else None
         self.said = said
         self.values = {}
-        for line in said.decode("utf-8", "replace").splitlines():
+        for line in said.decode("utf-8", "replace").split("\n"):
             key, _, value = line.partition("=")
             self.values.setdefault(key, []).append(value)
 
