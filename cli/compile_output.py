@@ -7,10 +7,12 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import __version__
 from ..schema.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,13 +85,14 @@ def _write_bundle(config: Config, request: RunRequest, target: Path) -> None:
     archive = target / BUNDLE_ARCHIVE
     built = build_bundle(config, request.schemas, archive)
     for warning in built.warnings:
-        import sys
-
         print(f"warning: {warning}", file=sys.stderr)
     fresh = target / f"{BUNDLE_DIR}.tmp"
     shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(archive) as tar:  # our own, made a moment ago
-        tar.extractall(fresh, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # noqa: S202
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(fresh, filter="data")
+        else:  # Python 3.10 before 3.10.12
+            tar.extractall(fresh)  # noqa: S202
     archive.unlink()
     _replace_folder(fresh, target / BUNDLE_DIR)
 
@@ -102,8 +105,7 @@ def _write_code(target: Path) -> None:
     fresh = target / "code.tmp"
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(room, fresh / "potato_training" / "worker", ignore=shutil.ignore_patterns("__pycache__", "*.tmp"))
-    version = Path(__import__(__name__.partition(".")[0]).__file__)
-    shutil.copy(version, fresh / "potato_training" / "__init__.py")
+    (fresh / "potato_training" / "__init__.py").write_text(f'__version__ = "{__version__}"\n', encoding="utf-8")
     _replace_folder(fresh, target / "code")
 
 
