@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..schema.config import Config
 from .jobspec import JobSpec, job_spec
+from .place import place_of_agent
 from .request import RunRequest
 from .scripts import Scripts
 
@@ -45,6 +46,16 @@ _NOTES = {
 #   python -m potato_training.worker --spec spec.json --exit-code-file exit_code
 """,
 }
+
+
+def compile_job(keys: Mapping[str, Any], *, name: str, run_id: str, python: str, sha256: str, version: str) -> str:
+    """job.sh for an agent that submits its own workers (``potato training agent --slurm-config``).
+
+    ``keys`` are that file's: the sbatch keys, job_python, prelude, env, env_file, num_threads. ``name`` is the
+    backend's, ``python`` the agent's interpreter, ``sha256`` the file's. Pure, like ``compile_run``.
+    """
+    place = place_of_agent(name, keys, python)
+    return Scripts(JobSpec(version, sha256, run_id, 1, "", (), {}, place, ""))["job.sh"]
 
 
 def compile_run(config: Config, request: RunRequest, *, version: str) -> CompiledRun:

@@ -126,8 +126,18 @@ _last: tuple[Backend, Place] | None = None
 def place_of(backend: Backend) -> Place:
     """``backend`` resolved. The last one is remembered: runs come in rows on the same backend."""
     global _last
-    if _last is None or _last[0] is not backend:
+    last = _last  # several threads compile; each looks at one pair
+    if last is None or last[0] is not backend:
         resolve = _BY_TYPE.get(backend.type)
         more = resolve(backend.keys) if resolve else {}
-        _last = (backend, Place(backend.name, backend.type, f"model_training.backends.{backend.name}", **more))
-    return _last[1]
+        place = Place(backend.name, backend.type, f"model_training.backends.{backend.name}", **more)
+        _last = last = (backend, place)
+    return last[1]
+
+
+def place_of_agent(name: str, keys: Mapping[str, Any], python: str) -> Place:
+    """The cluster of an agent that submits its own workers: ``keys`` are those of its --slurm-config, and
+    ``python`` is its interpreter, which jobs run where ``job_python`` names no other."""
+    own = {"host": "", "remote_dir": "~", "python": python, "max_artifact_mb": 0, "fetch_artifacts": False,
+           "keep_remote": False, **keys}
+    return Place(name, "slurm", "slurm-config", **_slurm(own))
