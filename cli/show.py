@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _connection(facts: dict[str, Any]) -> str:
+def _connection(facts: Mapping[str, Any]) -> str:
     """Only what is wrong with it: a connection that stands is nothing to tell."""
     known = facts.get("connection") or {}
     return "" if known.get("up", True) else f"lost since {when(known.get('since'))}: {known.get('why')}"

@@ -43,6 +43,7 @@ MaxSessions 100
 PrintMotd no
 LogLevel VERBOSE
 AcceptEnv LANG LC_*
+Subsystem sftp internal-sftp
 {more}
 """
 

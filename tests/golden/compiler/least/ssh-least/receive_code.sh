@@ -38,9 +38,8 @@ mkdir -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
 # model_training.backends.ssh-least.python
 potato_python='python3'
 "$potato_python" - "$potato_store" "$potato_copy" "$potato_code" << 'PLACE' ||
-import compileall, os, re, shutil, sys, time
+import os, re, shutil, sys, time
 store, copy, name = sys.argv[1:]
-compileall.compile_dir(copy, quiet=2)
 try:
     os.rename(copy, os.path.join(store, name))
 except OSError:
@@ -61,4 +60,7 @@ PLACE
   potato_fail "$(uname -n) cannot put the code in its place under $potato_store"
 potato_clean # there is something left when somebody else was first
 potato_say code "$potato_store/$potato_code"
+
+# Compiled once for all runs to come; nobody waits for it.
+"$potato_python" -m compileall -q "$potato_store/$potato_code" < /dev/null > /dev/null 2>&1 &
 potato_end 0
