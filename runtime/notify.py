@@ -113,7 +113,7 @@ def send(url: str, message: Mapping[str, Any]) -> tuple[str, bool]:
     import urllib.request
 
     class NoRedirect(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_: Any) -> None:  # type: ignore[override]
+        def redirect_request(self, *_: Any) -> None:
             return None
 
     request = urllib.request.Request(  # noqa: S310 the config's pattern takes http and https only

@@ -85,6 +85,13 @@ def add_api(routes: flask.Blueprint, study: Study, indexes: Indexes, auto: Any) 
     def api_retract(run_id: str) -> flask.Response:
         return answer({"run_id": run_id, "retracted": asking.retract(study, run_id)})
 
+    @routes.post("/api/runs/<run_id>/push")
+    def api_push(run_id: str) -> flask.Response:
+        from .hub import push
+
+        study.run(run_id)
+        return answer(push(study, run_id, json_body()))
+
     @routes.post("/api/backends/<name>/check")
     def api_check(name: str) -> flask.Response:
         trainer = json_body(required=False).get("trainer")

@@ -6,7 +6,7 @@ Colours come from page.css by class, so that light and dark both work; lines als
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup, escape
 
@@ -16,6 +16,7 @@ _PLOT_W, _PLOT_H = W - LEFT - RIGHT, H - TOP - BOTTOM
 #: How many looks page.css knows.
 LOOKS = 6
 XY = Sequence[tuple[float, float]]
+At = Callable[[float], float]
 
 
 def lines(title: str, series: Mapping[str, XY], *, x_label: str, unit_y: bool = False) -> Markup:
@@ -24,7 +25,7 @@ def lines(title: str, series: Mapping[str, XY], *, x_label: str, unit_y: bool = 
     ys = [y for points in series.values() for _, y in points]
     if not xs:
         return Markup("")
-    x_ticks, y_ticks = ticks(min(xs), max(xs)), [0, 0.25, 0.5, 0.75, 1] if unit_y else ticks(min(ys), max(ys))
+    x_ticks, y_ticks = ticks(min(xs), max(xs)), [0.0, 0.25, 0.5, 0.75, 1.0] if unit_y else ticks(min(ys), max(ys))
     at_x, at_y = _scale(x_ticks, LEFT, _PLOT_W), _scale(y_ticks, TOP + _PLOT_H, -_PLOT_H)
     drawn = []
     for n, (name, points) in enumerate(series.items()):
@@ -43,7 +44,7 @@ def bars(title: str, counts: Sequence[int], *, x_label: str) -> Markup:
     """A histogram over 0 to 1 in equal bins."""
     if not any(counts):
         return Markup("")
-    x_ticks, y_ticks = [0, 0.25, 0.5, 0.75, 1], ticks(0, max(counts), whole=True)
+    x_ticks, y_ticks = [0.0, 0.25, 0.5, 0.75, 1.0], ticks(0, max(counts), whole=True)
     at_x, at_y = _scale(x_ticks, LEFT, _PLOT_W), _scale(y_ticks, TOP + _PLOT_H, -_PLOT_H)
     width = _PLOT_W / len(counts)
     bar = Markup('<rect class="bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>')
@@ -61,7 +62,7 @@ def calibration(title: str, bins: Sequence[tuple[float, float, int]]) -> Markup:
     """Confidence against how often it was right; each bin is (mean confidence, share right, items)."""
     if not bins:
         return Markup("")
-    even = [0, 0.25, 0.5, 0.75, 1]
+    even = [0.0, 0.25, 0.5, 0.75, 1.0]
     at_x, at_y = _scale(even, LEFT, _PLOT_W), _scale(even, TOP + _PLOT_H, -_PLOT_H)
     most = max(n for _, _, n in bins)
     path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y, _ in bins)
@@ -87,12 +88,12 @@ def ticks(low: float, high: float, *, whole: bool = False, about: int = 5) -> li
     return [n * step for n in range(first, last + 1)]
 
 
-def _scale(values: Sequence[float], start: float, length: float):  # type: ignore[no-untyped-def]
+def _scale(values: Sequence[float], start: float, length: float) -> At:
     low, span = values[0], (values[-1] - values[0]) or 1.0
     return lambda value: start + (value - low) / span * length
 
 
-def _axes(x_ticks, y_ticks, at_x, at_y, x_label: str) -> Markup:  # type: ignore[no-untyped-def]
+def _axes(x_ticks: Sequence[float], y_ticks: Sequence[float], at_x: At, at_y: At, x_label: str) -> Markup:
     out = Markup("")
     for y in y_ticks:
         out += Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 #: Where every so many-th line begins is remembered.
 _STRIDE = 256
@@ -107,11 +108,15 @@ class EventIndex:
         if event.get("event") != "metric" or event.get("step") is None:
             return
         value, t, step = event.get("value"), event.get("t"), event.get("step")
-        if not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (value, t, step)):
+        if not (_is_number(value) and _is_number(t) and _is_number(step)):
             return
         key = (str(event.get("name", ""))[:80], str(event.get("split", ""))[:40])
         if key in self._curves or len(self._curves) < 60:
             self._curves.setdefault(key, Curve()).add(Point(float(t), float(value), float(step)))
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _event(line: bytes) -> dict[str, Any]:

@@ -133,10 +133,10 @@ def _with_bundle(run_dir: Path, found: Insight, heaps: Any, held_out: Any) -> No
             if guess is not None and not isinstance(label, list):
                 one = bins[schema][min(CALIBRATION_BINS - 1, int(guess[1] * CALIBRATION_BINS))]
                 one[0], one[1], one[2] = one[0] + guess[1], one[1] + (guess[0] == label), one[2] + 1
-    for schema, one in found.items():
-        one.calibration = [(total / n, right / n, n) for total, right, n in bins[schema] if n]
+    for schema, told in found.items():
+        told.calibration = [(total / n, right / n, int(n)) for total, right, n in bins[schema] if n]
         rows = sorted((entry[2] for entry in heaps.get(schema, [])), key=lambda u: u.confidence)
-        one.unsure = [u._replace(text=texts.get(u.item, ""), label=labels.get(u.item, {}).get(schema)) for u in rows]
+        told.unsure = [u._replace(text=texts.get(u.item, ""), label=labels.get(u.item, {}).get(schema)) for u in rows]
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

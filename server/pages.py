@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import flask
@@ -111,6 +112,16 @@ def add_pages(routes: flask.Blueprint, shared: Shared) -> None:
         removed = asking.retract(study, run_id)
         return back(f"/runs/{run_id}", said="retracted" if removed else "nothing")
 
+    @routes.post("/runs/<run_id>/push")
+    def push(run_id: str) -> flask.Response:
+        from .hub import push
+
+        sent = flask.request.form
+        asked = {"repo_id": sent.get("repo_id", "").strip(), "private": sent.get("private") == "yes",
+                 "token": sent.get("token", "").strip() or None}
+        push(study, run_id, asked)
+        return back(f"/runs/{run_id}", said="pushed")
+
     @routes.get("/runs/<run_id>/log")
     def log(run_id: str) -> flask.Response:
         return text_file(study.run(run_id), places.RUN_LOG)
@@ -209,7 +220,7 @@ def _asked(sent: Any) -> tuple[dict[str, Any], dict[str, str]]:
     return {"trainer": info.name, "backend": sent.get("backend") or None, "schemas": schemas, "params": params}, wrong
 
 
-def _regions(shared: Shared, limit: int | None = None) -> dict[str, str]:
+def _regions(shared: Shared, limit: int | None = None) -> Mapping[str, str]:
     """The parts of the page that change by themselves, as HTML."""
     limit = number("limit", SHOWN, api.MOST_RUNS, 1) if limit is None else limit
     store = shared.study.store
@@ -260,7 +271,7 @@ def back(path: str, *, to: str = "", said: str = "", run: str = "") -> flask.Res
     return flask.Response("", 303, {"Location": where + (f"?{query}" if query else "")})
 
 
-def fragments(regions: dict[str, str], **more: Any) -> flask.Response:
+def fragments(regions: Mapping[str, str], **more: Any) -> flask.Response:
     """Regions as JSON; 304 when the browser has the same already."""
     text = json.dumps({"regions": regions, **more}, ensure_ascii=False)
     etag = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]

@@ -153,8 +153,7 @@ def _side_by_side(runs: list[Run]) -> list[dict[str, Any]]:
             a, b = ((both[n][schema] or {}).get(split) or {} for n in (0, 1))
             rows = [(name, a.get(key), b.get(key)) for name, key in _METRICS if key in a or key in b]
             labels = [*dict.fromkeys([*(a.get("per_label") or {}), *(b.get("per_label") or {})])]
-            rows += [(f"F1 of {label}", *(((m.get("per_label") or {}).get(label) or {}).get("f1") for m in (a, b)))
-                     for label in labels[:100]]
+            rows += [(f"F1 of {label}", _f1(a, label), _f1(b, label)) for label in labels[:100]]
             if rows:
                 found.append({"schema": schema, "split": split, "rows": [(n, x, y, _gain(x, y)) for n, x, y in rows],
                               "n": (a.get("n"), b.get("n"))})
@@ -162,6 +161,10 @@ def _side_by_side(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 _METRICS = (("Accuracy", "accuracy"), ("Macro-F1", "macro_f1"), ("Calibration error", "ece"))
+
+
+def _f1(m: dict[str, Any], label: str) -> Any:
+    return ((m.get("per_label") or {}).get(label) or {}).get("f1")
 
 
 def _gain(a: Any, b: Any) -> str:

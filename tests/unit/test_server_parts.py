@@ -10,8 +10,10 @@ import xml.dom.minidom
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from potato_training.runtime.store import Run
 from potato_training.server import artifacts, charts, form, insight, logtail
 from potato_training.server.attempts import Attempts
+from potato_training.server.card import card
 from potato_training.server.errors import NotFound, TooMany
 from potato_training.server.eventindex import MOST_POINTS, EventIndex
 
@@ -218,6 +220,26 @@ def test_model_files_by_name_only(tmp_path):
     data = b"".join(artifacts.as_tar(tmp_path, "top"))
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         assert {m.name: m.size for m in archive} == {"top/s/model": 1000, "top/s/ü ?#%": 1}
+
+
+# --- the card ----------------------------------------------------------------------------------------
+
+
+def test_a_card_shows_names_as_they_are():
+    scores = {"n": 9, "macro_f1": 0.5, "per_label": {"a|b": {"n": 1, "f1": 0.5}}}
+    result = {"label_order": {NASTY: ["a|b", "x\n---\nlicense: mit", NASTY]}, "metrics": {NASTY: {"test": scores}}}
+    blank = dict.fromkeys(Run._fields)
+    run = Run(**{**blank, "run_id": "r1", "trainer": "sklearn-text", "params": {"C": NASTY},
+                 "facts": {"splits": {"train": 3}, "result": result}})
+    text = card(run, "me/x", ["potato.json", "model.skops"])
+    head, body = text.split("\n---\n", 1)
+    assert head.startswith("---\nlibrary_name: ")
+    assert "\n---\n" not in body
+    assert "<script" not in body
+    assert "a\\|b" in body
+    for line in body.splitlines():
+        if line.startswith("| a"):
+            assert line.replace("\\|", "").count("|") == 6
 
 
 # --- insight -----------------------------------------------------------------------------------------
