@@ -127,7 +127,9 @@ def make_app(intake: Intake, *, retry_after_s: float = 10.0) -> flask.Flask:
 
 def _unexpected(error: Exception) -> flask.Response:
     if isinstance(error, HTTPException):
-        return _answer(error.code or 500, {"error": (error.name or "error").lower()})
+        methods = getattr(error, "valid_methods", None)  # of a 405
+        headers = {"Allow": ", ".join(sorted(methods))} if methods else {}
+        return _answer(error.code or 500, {"error": (error.name or "error").lower()}, headers)
     _log.error("a request of an agent failed here", exc_info=error)
     return _answer(500, {"error": "internal error"})
 

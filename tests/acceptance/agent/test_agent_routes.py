@@ -243,7 +243,8 @@ def test_a_repeated_result_gets_the_same_answer(server):
 
 def test_what_is_not_there_is_said_in_json(server):
     assert server.ask("GET", f"{API_PREFIX}/nothing")[2] == {"error": "not found"}
-    assert server.ask("GET", f"{API_PREFIX}/claim")[0] == 405
+    status, headers, _ = server.ask("GET", f"{API_PREFIX}/claim")
+    assert (status, headers["allow"]) == (405, "OPTIONS, POST")
     assert server.ask("GET", "/")[2] == {"error": "not found"}
 
 
