@@ -72,7 +72,7 @@ def bench(folder: Path, args: argparse.Namespace) -> None:
 
     def login() -> SshLauncher:
         launcher = SshLauncher("bench", desk, {})
-        launcher.launch("/tmp/pt-bench-nobody", lambda: "x" * 43)  # noqa: S108
+        launcher.launch("/tmp/pt-bench-nobody", lambda: "x" * 43)
         return launcher
 
     def remove(launcher: SshLauncher) -> None:
