@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _TASK_DIR = re.compile(r"""^task_dir:[ \t]+("?)([\w./-]+)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
 
 
+#: A column of a table is no wider; labels may be as long as somebody made them.
+_WIDEST = 60
+
+
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", default="config.yaml", metavar="CONFIG", help="default: config.yaml")
 
@@ -27,6 +31,8 @@ def task_dir(config: str) -> Path:
     A plain ``task_dir: x`` line is read as it stands, so that asking for a list loads no YAML library.
     """
     path = Path(config)
+    if path.exists() and not path.is_file():
+        raise UserError(f"{config}: not a file", "name the project's config file")
     try:
         text = path.read_text("utf-8", "replace")
     except OSError as error:
@@ -61,9 +67,16 @@ def took(run: Run) -> str:
 
 def table(rows: list[list[str]]) -> str:
     """Left-aligned columns, the first row as the head."""
+    rows = [[shown(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def shown(cell: str) -> str:
+    """A cell of a table: one bounded piece of text, without what would turn a terminal's writing around."""
+    text = "".join(c if c.isprintable() else "?" for c in cell)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
 def say(text: str = "") -> None:
@@ -71,4 +84,4 @@ def say(text: str = "") -> None:
 
 
 def is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()

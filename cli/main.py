@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 
@@ -30,6 +31,8 @@ COMMANDS = {
     "training supervise": (".supervise", "take up what a killed supervisor left behind"),
 }
 
+_LEDGER = "make room on a full disk; a damaged ledger can be moved away, the runs' files stay in training/runs"
+
 _EPILOG = """\
 Any other command (start, get, list, ...) is handed to the Potato annotation server when it is installed
 in the same environment.
@@ -43,6 +46,9 @@ in the same environment.
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code. Never raises for a mistake of the user's."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows its number
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _dispatch(arguments)
     except UserError as error:
@@ -54,6 +60,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) went away: no fault, and nothing more to say to it.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        _complain(UserError(str(error)))
+        return 1
+    except Exception as error:
+        if "sqlite3" in sys.modules and isinstance(error, sys.modules["sqlite3"].Error):
+            _complain(UserError(f"training/store.sqlite: {error}", _LEDGER))
+            return 1
+        raise
 
 
 def _dispatch(arguments: list[str]) -> int:

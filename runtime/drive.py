@@ -71,8 +71,12 @@ class _Cancelled(Exception):
 class Drive:
     """Takes one run as far as it goes. ``run`` never raises."""
 
-    def __init__(self, run_id: str, store: Store, where: Places, switchboard: Switchboard, socket: str):
+    def __init__(
+        self, run_id: str, store: Store, where: Places, switchboard: Switchboard, socket: str,
+        on_broken: Callable[[], None],
+    ):
         self._run_id = run_id
+        self._on_broken = on_broken
         self._store = store
         self._places = where
         self._run_dir = where.run_dir(run_id)
@@ -110,6 +114,7 @@ class Drive:
             settle(self._store, self._places, self._run_id)
         except Exception:
             traceback.print_exc(file=sys.stderr)
+            self._on_broken()
         self._switchboard.wake()
 
     def _story(self) -> verdict.Verdict:

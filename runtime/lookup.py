@@ -12,6 +12,7 @@ from .store import Run, Store
 def open_store(task_dir: Path) -> Store | None:
     """The project's ledger, or None when nothing was ever run."""
     where = Places(task_dir)
+    where.check()
     return Store(where.store) if where.store.exists() else None
 
 

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from ..schema.errors import UserError
+
 #: Files of a run directory.
 JOB = "job.json"
 EVENTS = "events.jsonl"
@@ -20,6 +22,9 @@ BUNDLE = "bundle.tar.gz"
 MANIFEST = "manifest.json"
 PREDICTIONS = "predictions.jsonl"
 ARTIFACTS = "artifacts"
+
+
+_ROOM = "training runs and their models are kept there; make room for it"
 
 
 class Places(NamedTuple):
@@ -62,8 +67,20 @@ class Places(NamedTuple):
         """Makes the folders, for the owner's eyes only whatever the umask says."""
         from ..worker.jobdir import make_private_dir
 
-        for folder in (self.root, self.runs, self.root / "jobs"):
-            make_private_dir(str(folder))
+        self.check()
+        try:
+            for folder in (self.root, self.runs, self.root / "jobs"):
+                if not folder.is_symlink():  # where somebody made a link, its end is his to open or close
+                    make_private_dir(str(folder))
+        except OSError as error:
+            raise UserError(f"{self.root} cannot be used: {error.strerror or error}", _ROOM) from None
+
+    def check(self) -> None:
+        """Raises UserError when there is no such project, or something else stands in the way of ``training``."""
+        if not self.task_dir.is_dir():
+            raise UserError(f"{self.task_dir} is not there", "task_dir of the config names the project's directory")
+        if (self.root.exists() or self.root.is_symlink()) and not self.root.is_dir():
+            raise UserError(f"{self.root} cannot be used: it is no directory", _ROOM)
 
 
 def new_run_id() -> str:

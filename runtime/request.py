@@ -76,7 +76,10 @@ def written_params(info: Any, texts: Sequence[str]) -> dict[str, Any]:
     """``k=v`` texts as typed parameters of the trainer."""
     from ..schema.params import nested, parse_param
 
-    return nested([parse_param(info.params_schema, text) for text in texts])
+    try:
+        return nested([parse_param(info.params_schema, text) for text in texts])
+    except UserError as error:
+        raise RequestError("params", error.message, error.hint) from None
 
 
 def checked_params(info: Any, params: Mapping[str, Any]) -> dict[str, Any]:

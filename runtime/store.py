@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..schema.errors import UserError
 from ..worker.protocol import CANCELLING, QUEUED
 from . import life
 
@@ -104,7 +105,7 @@ class Release(NamedTuple):
     last_error: str
 
 
-class StoreTooNew(Exception):
+class StoreTooNew(UserError):
     """The ledger was written by a newer program."""
 
 
@@ -114,10 +115,12 @@ class Store:
     def __init__(self, path: Path):
         self._path = path
         self._local = threading.local()
+        version = self._db().execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise StoreTooNew(f"{path} was written by a newer potato-training (format {version})")
+        if version == _VERSION:  # nothing is written by opening: a full disk can be looked at
+            return
         with self._write() as db:
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version > _VERSION:
-                raise StoreTooNew(f"{path} was written by a newer potato-training (format {version})")
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {_VERSION}")
@@ -134,7 +137,8 @@ class Store:
             # Autocommit mode: every transaction below begins and ends where one can see it.
             db = sqlite3.connect(self._path, timeout=30, isolation_level=None)
             db.row_factory = sqlite3.Row
-            db.execute("PRAGMA journal_mode = WAL")
+            if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             self._local.db = db
         return db

@@ -36,6 +36,10 @@ from .store import Release, Run, Store
 _SOCKET = re.compile(r"/tmp/p-[0-9a-f]{8}/s\Z")  # noqa: S108 as the listener makes it
 
 
+class BrokenLedger(Exception):
+    """Going on would do the same again and again: the supervisor ends, and its starter is told."""
+
+
 class Supervisor:
     def __init__(self, where: Places):
         self._places = where
@@ -44,6 +48,7 @@ class Supervisor:
         self._listener = Listener(make_app(Intake(self._store, where, self._switchboard.heard)))
         self._drives: dict[str, threading.Thread] = {}
         self._leaving: dict[str, Callable[[], None]] = {}
+        self._broken: set[str] = set()
         self._releasing: dict[str, threading.Thread] = {}
         self._release_after: dict[str, float] = {}
         self._deliveries = Deliveries(self._store, where)
@@ -75,6 +80,8 @@ class Supervisor:
     def _tick(self, socket: str) -> bool:
         for run_id, thread in list(self._drives.items()):
             if not thread.is_alive():
+                if run_id in self._broken:
+                    raise BrokenLedger("what a run came to could not be written down; see above")
                 del self._drives[run_id], self._leaving[run_id]
         runs = self._store.open_runs()
         executing = any(
@@ -100,7 +107,9 @@ class Supervisor:
         return bool(runs or self._drives or not self.idle())
 
     def _drive(self, run: Run, socket: str) -> None:
-        drive = Drive(run.run_id, self._store, self._places, self._switchboard, socket)
+        drive = Drive(
+            run.run_id, self._store, self._places, self._switchboard, socket, lambda: self._broken.add(run.run_id)
+        )
         thread = threading.Thread(target=drive.run, name=run.run_id, daemon=True)
         self._drives[run.run_id] = thread
         self._leaving[run.run_id] = drive.leave
@@ -149,7 +158,7 @@ class Supervisor:
 
     def _clear_old_socket(self) -> None:
         """A supervisor that was killed leaves its socket's folder behind."""
-        with suppress(OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # whatever stands in there
             old = Path(json.loads((self._places.root / "supervisor.json").read_text("utf-8"))["socket"])
             if _SOCKET.match(str(old)) and old.parent.lstat().st_uid == os.getuid():
                 remove_socket(old)

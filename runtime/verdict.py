@@ -173,7 +173,7 @@ def _memory(f: Facts) -> Verdict | None:
     if f.reported and f.exit_code in (EXIT_OUT_OF_MEMORY, 128 + signal.SIGKILL):
         return _failed(
             f"The worker on {f.place} was killed: most likely the host ran out of memory",
-            "a smaller batch_size or max_length, fewer items, or a machine with more memory",
+            "fewer items, a machine with more memory, or where the trainer has them a smaller batch_size or max_length",
         )
     return None
 

@@ -99,7 +99,7 @@ def make(kind: str, where: Any, run_id: str, desk: Desk, target: Mapping[str, An
     if kind == "local":
         from .local import LocalLauncher
 
-        return LocalLauncher(where, run_id)
+        return LocalLauncher(where, run_id, desk, target)
     if kind == "ssh":
         from .ssh import SshLauncher
 
@@ -120,7 +120,7 @@ def release(kind: str, where: Any, run_id: str, target: Mapping[str, Any], *, pa
     if kind == "local":
         from .local import release_local
 
-        return release_local(where, run_id, patience_s)
+        return release_local(where, run_id, target, patience_s)
     if kind == "ssh":
         from ..ssh.release import release_ssh
 

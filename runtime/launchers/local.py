@@ -14,21 +14,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ...worker.jobdir import Identity, JobDir
 from ...worker.protocol import AGENT_LOCK, ARTIFACTS_DIR, STDERR_FILE, TAIL_BYTES, WORKER_FILE
 from .. import places
 from ..bounds import bounds
 from ..places import Places
-from . import LaunchError
+from . import Desk, LaunchError
 
 
 class LocalLauncher:
     place = address = "this machine"
 
-    def __init__(self, where: Places, run_id: str):
+    def __init__(self, where: Places, run_id: str, desk: Desk, target: Mapping[str, Any]):
+        self._desk = desk
+        self._held = dict(target)
         self._places = where
         self._run_id = run_id
         self._job_dir = where.job_dir(run_id)
@@ -38,6 +41,8 @@ class LocalLauncher:
         return self._job_dir.exists()
 
     def launch(self, socket: str, new_token: Callable[[], str], *, known: bool = False) -> bool:
+        if known and not self._job_dir.exists():
+            raise LaunchError("The run's job directory is gone", "something removed it; start the run again")
         log = os.open(
             self._places.run_dir(self._run_id) / places.AGENT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
         )
@@ -62,11 +67,22 @@ class LocalLauncher:
             child.kill()
             child.wait()
             raise LaunchError("The agent could not be started on this machine", "agent.log has its last output")
+        self._hold("agent", _agent(self._job_dir))
         # A child that attached has ended; the agent that was there before is not a child of ours.
         self._child = None if answer.startswith("attached") else child
         return self._child is not None
 
+    def _hold(self, what: str, process: Identity | None) -> None:
+        """Writes down a process of the run, so that it can be ended also when its job directory is gone."""
+        if process is not None and self._held.get(what) != process.to_json():
+            self._held[what] = process.to_json()
+            self._desk.owe(self._held)
+
     def trouble(self) -> str:
+        if "worker" not in self._held:
+            self._hold("worker", _worker(self._job_dir))
+        if not self._job_dir.exists():
+            return "the run's job directory is gone"
         if self._child is not None:
             code = self._child.poll()
             if code is None:
@@ -95,15 +111,13 @@ class LocalLauncher:
         return []
 
 
-def release_local(where: Places, run_id: str, patience_s: float) -> list[str]:
+def release_local(where: Places, run_id: str, target: Mapping[str, Any], patience_s: float) -> list[str]:
     """Ends whatever of the run's agent and worker is left, then removes the job directory.
 
     Raises LaunchError when a process does not die.
     """
     job_dir = where.job_dir(run_id)
-    if not job_dir.exists():
-        return []
-    found = [_agent(job_dir), Identity.from_json(JobDir(job_dir).read_json(WORKER_FILE))]
+    found = [_agent(job_dir), _worker(job_dir), *(Identity.from_json(target.get(what)) for what in ("agent", "worker"))]
     alive = _left([process for process in found if process is not None], patience_s)
     for process in alive:
         process.signal_group(signal.SIGKILL)
@@ -112,7 +126,8 @@ def release_local(where: Places, run_id: str, patience_s: float) -> list[str]:
     lines = []
     if alive:
         lines = ["ended what was left of the run on this machine", *_stderr_tail(job_dir)]
-    shutil.rmtree(job_dir)
+    if job_dir.exists():
+        shutil.rmtree(job_dir)
     return lines
 
 
@@ -135,6 +150,10 @@ def _agent(job_dir: Path) -> Identity | None:
         return Identity.of(int(lock.holder()["pid"]))
     except (OSError, KeyError, ValueError):
         return None
+
+
+def _worker(job_dir: Path) -> Identity | None:
+    return Identity.from_json(JobDir(job_dir).read_json(WORKER_FILE))
 
 
 def _stderr_tail(job_dir: Path) -> list[str]:

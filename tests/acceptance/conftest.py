@@ -162,7 +162,7 @@ class Study:
                 process.kill()
             process.communicate()
         about = self.places.root / "supervisor.json"
-        socket = Path(json.loads(about.read_text())["socket"]) if about.exists() else None
+        socket = Path(json.loads(about.read_text())["socket"]) if about.is_file() else None
         give_up = time.monotonic() + 30
         while left := self.processes():
             for pid in left:

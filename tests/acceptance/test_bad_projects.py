@@ -140,6 +140,54 @@ def test_a_switched_off_training_says_so(study):
     assert "model training is switched off in config.yaml" in ran.stderr
 
 
+@pytest.mark.parametrize("kind", ["file", "dangling link"])
+def test_something_in_the_place_of_the_training_folder_is_told(study, kind):
+    if kind == "file":
+        study.places.root.write_text("")
+    else:
+        study.places.root.symlink_to("/nowhere/at/all")
+    for command in (["run"], ["runs"]):
+        ran = study.potato("training", *command)
+        assert ran.returncode == 1
+        assert "cannot be used" in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+def test_a_project_directory_that_is_not_there_is_not_made(study):
+    text = study.config.read_text().replace("task_dir: .", f"task_dir: {study.root}/nowhere/deep")
+    study.config.write_text(text)
+    ran = study.potato("training", "run", "--trainer", "test-quick")
+    assert ran.returncode == 1
+    assert "nowhere/deep is not there" in ran.stderr
+    assert not (study.root / "nowhere").exists()
+
+
+def test_a_linked_training_folder_keeps_its_own_mode(study, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    study.places.root.symlink_to(shared)
+    assert study.potato("training", "run", "--trainer", "test-quick").returncode == 0
+    assert shared.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_terminal_that_cannot_show_a_character_does_not_fail_the_run(study):
+    study.env.update(PYTHONIOENCODING="ascii")
+    ran = study.potato("training", "run", "--trainer", "test-quick")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_full_disk_at_the_other_end_of_the_output_is_one_line(study):
+    import subprocess
+
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            study.argv("training", "runs"), cwd=study.root, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ran.returncode == 1
+    assert "No space left on device" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_a_config_that_is_not_there(study):
     ran = study.potato("training", "run", "nowhere.yaml")
     assert ran.returncode == 1

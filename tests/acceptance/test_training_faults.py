@@ -320,6 +320,47 @@ def test_a_run_whose_job_directory_is_gone_says_that_the_server_stopped(study):
     works_again(study)
 
 
+def test_a_job_directory_that_is_removed_fails_the_run_and_its_processes_are_ended(study):
+    import shutil
+
+    process, run_id = study.train("test-slow", **LONG)
+    study.reaches(run_id, "running")
+    study.wait_until(lambda: "worker" in study.store().owed(run_id), "the worker written down")
+    shutil.rmtree(study.places.job_dir(run_id))
+    output, code = study.finish(process)
+    assert code == 1
+    assert "The run's job directory is gone" in output
+    works_again(study)
+
+
+@pytest.mark.parametrize("content", ["null", "[]", '{"socket": 5}', "\0", '{"socket": "/tmp/../etc"}'])
+def test_whatever_stands_in_the_supervisors_note_the_next_one_starts(study, content):
+    study.places.prepare()
+    (study.places.root / "supervisor.json").write_text(content)
+    assert study.potato("training", "run", "--trainer", "test-quick").returncode == 0
+
+
+def test_a_supervisor_that_cannot_start_is_told_in_one_line_and_not_tried_for_ever(study):
+    study.places.prepare()
+    (study.places.root / "supervisor.json").mkdir()
+    ran = study.potato("training", "run", "--trainer", "test-quick")
+    assert ran.returncode == 1
+    assert "the project's supervisor did not start" in ran.stderr
+    assert "IsADirectoryError" in ran.stderr
+    assert study.places.supervisor_log.read_text().count("Traceback") <= 3
+
+
+def test_a_ruined_ledger_is_told_in_one_line(study):
+    study.potato("training", "run", "--trainer", "test-quick", check=True)
+    study.wait_until(lambda: not study.processes(), "the supervisor's end")
+    study.places.store.write_bytes(os.urandom(8192))
+    for command in (["runs"], ["run"], ["show", "last"], ["cancel", "last"]):
+        ran = study.potato("training", *command)
+        assert ran.returncode == 1
+        assert "training/store.sqlite: " in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
 STATES = ["building", "connecting", "preparing", "running", "evaluating", "fetching", "succeeded", "settled"]
 
 
