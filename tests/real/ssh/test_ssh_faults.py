@@ -265,3 +265,25 @@ def test_a_cancel_while_the_host_does_not_answer_ends_after_the_grace(remote):
     study.ssh_config()
     study.ended(run_id)
     study.nothing_is_left()
+
+
+def test_a_cancel_while_the_host_is_looked_at(remote):
+    study = remote()
+    program = study.account.program("bin/nvidia-smi", "#!/bin/sh\nexec sleep 600\n")
+    study.backend(env={"PATH": f"{program.parent}:/usr/local/bin:/usr/bin:/bin"})
+    process, run_id = study.train("test-quick")
+    study.wait_until(lambda: study.account.processes("sleep 600"), "the look")
+    study.potato("training", "cancel", run_id, check=True)
+    assert study.finish(process)[1] == 1
+    assert study.ended(run_id).state == "cancelled"
+    study.nothing_is_left()
+
+
+def test_a_run_that_asks_nobody_is_not_released_from_a_host_that_was_never_reached(remote):
+    study = remote()
+    study.ssh_config(more="ProxyCommand false")
+    ran = study.potato("training", "run", "--trainer", "test-quick")
+    assert ran.returncode == 1
+    assert "ssh to gpu.example.org failed: " in ran.stdout
+    study.wait_until(lambda: not study.processes(), "the supervisor's end")
+    study.nothing_is_left()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -33,4 +39,31 @@ def test_sklearn_text(remote, libraries):
     assert run.facts["result"]["metrics"]
     folder = study.places.run_dir(run.run_id) / "artifacts" / "sentiment"
     assert (folder / "potato.json").exists()
+    study.nothing_is_left()
+
+
+@pytest.fixture(scope="module")
+def tiny_bert(tmp_path_factory):
+    """A model that trains in seconds, where every account can read it."""
+    pytest.importorskip("torch")
+    path = ROOT / "tests" / "acceptance" / "worker" / "test_worker_hf.py"
+    spec = importlib.util.spec_from_file_location("worker_hf", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with tempfile.TemporaryDirectory(prefix="potato-tiny-") as folder:
+        Path(folder).chmod(0o755)
+        subprocess.run([sys.executable, "-c", module.MAKE, folder, " ".join(module.WORDS)], check=True,
+                       capture_output=True)
+        subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
+        yield f"{folder}/bert"
+
+
+def test_hf_text_classification(remote, libraries, tiny_bert):
+    study = remote()
+    ran = study.potato("training", "run", "--trainer", "hf-text-classification", "--param", f"model={tiny_bert}",
+                       "--param", "epochs=1", timeout=400)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    run = study.runs()[0]
+    assert run.facts["software"]["torch"]
+    assert list((study.places.run_dir(run.run_id) / "artifacts" / "sentiment").rglob("*.safetensors"))
     study.nothing_is_left()
