@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-
 from potato_training.runtime import claims
 from potato_training.runtime.store import Store
 
