@@ -16,6 +16,8 @@ BODY_SECONDS = 60.0
 _BLOCK = 1 << 16
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_SEQ = 1 << 53
+#: Lists and objects within each other: far above any message, far below what a reader's stack takes.
+MAX_DEPTH = 32
 
 
 def bad(field: str, why: str) -> ProtocolError:
@@ -67,6 +69,8 @@ def check_claim(body: Mapping[str, Any]) -> dict[str, Any]:
         raise bad("gpus", "must be a list")
     if len(gpus) > 64:
         raise bad("gpus", "has more than 64 entries")
+    if _deep(gpus, MAX_DEPTH):
+        raise bad("gpus", "is nested too deeply")
     return {
         "agent_id": _name(body, "agent_id", 128, required=True),
         "hostname": _name(body, "hostname", 255, required=True),
@@ -97,6 +101,8 @@ def check_events(body: Mapping[str, Any], size: int) -> tuple[str, int, list[dic
         kind = event.get("event")
         if not isinstance(kind, str) or not 0 < len(kind) <= 64:
             raise bad(f"events[{number}].event", "must be the kind of event, a text")
+        if _deep(event, MAX_DEPTH):
+            raise bad(f"events[{number}]", "is nested too deeply")
         batch.append(event if size <= MAX_EVENT_BYTES else cut_event(event))
     return stream, seq, batch
 
@@ -150,6 +156,12 @@ def _optional_text(body: Mapping[str, Any], field: str, longest: int) -> str | N
     if len(value) > longest:
         raise bad(field, f"is longer than {longest} characters")
     return value
+
+
+def _deep(value: Any, levels: int) -> bool:
+    """Whether lists and objects lie within each other more than ``levels`` times."""
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deep(item, levels - 1) for item in inner if isinstance(item, (dict, list)))
 
 
 def _whole_characters(value: Any) -> Any:

@@ -109,7 +109,7 @@ class Tail:
         for line in self.lines():
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict):
                 found.append(event)

@@ -122,7 +122,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 def _event(line: bytes) -> dict[str, Any]:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return event if isinstance(event, dict) else {}
 

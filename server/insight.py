@@ -157,7 +157,7 @@ def _objects(lines: Any) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             yield row

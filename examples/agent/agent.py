@@ -1,4 +1,4 @@
-"""An agent in one page; README.md beside it says what it does. Only the standard library, with a tarfile that has filters.
+"""An agent in one page, with the standard library only (its tarfile must have filters); see README.md beside it.
 
     TOKEN_FILE=token python agent.py https://annotate.example.org lab-1 "python train.py"
 """

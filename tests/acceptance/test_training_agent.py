@@ -182,9 +182,14 @@ def test_an_agent_that_falls_silent_fails_the_run_and_hears_that_it_is_over(stat
     assert code == 1
     assert "No word from the agent on station for 8 seconds" in output
     assert station.study.store().releases(), "the far side has not confirmed anything yet"
+    pids = [e["pid"] for e in station.study.events(run_id) if "pid" in e]
     os.kill(agent.pid, signal.SIGCONT)
     station.study.wait_until(lambda: not station.study.store().releases(), "the agent's report")
-    assert station.study.run(run_id).state == "failed"
+    assert station.study.run(run_id).state == "failed", "the verdict stands"
+    station.study.wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the worker's end")
+    assert station.study.run(run_id).facts["report"]["reason"] == "gone"
+    ran = station.study.potato("training", "run", "--trainer", "test-quick", *TO_STATION)
+    assert ran.returncode == 0, "the agent is there for the next run"
 
 
 def test_tokens_of_others_and_of_nobody(station):

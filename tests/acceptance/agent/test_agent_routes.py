@@ -135,6 +135,7 @@ def test_a_job_that_is_over_takes_only_the_result(server):
 
 
 CLAIM = {"agent_id": "a", "hostname": "h"}
+DEEP = json.loads("[" * 40 + "]" * 40)
 
 
 def test_claim_gives_the_job_once_and_then_nothing_for_a_while(server):
@@ -172,6 +173,8 @@ def test_claim_gives_the_job_once_and_then_nothing_for_a_while(server):
     ("jobs/run-1/events", {"stream": "worker", "seq": 0, "events": {}}, "events"),
     ("jobs/run-1/events", {"stream": "worker", "seq": 0, "events": [{"event": "log"}, 1]}, "events[1]"),
     ("jobs/run-1/events", {"stream": "worker", "seq": 0, "events": [{"event": 1}]}, "events[0].event"),
+    ("jobs/run-1/events", {"stream": "worker", "seq": 0, "events": [{"event": "log", "msg": DEEP}]}, "events[0]"),
+    ("claim", {**CLAIM, "gpus": [DEEP]}, "gpus"),
     ("jobs/run-1/result", {}, "exit_code"),
     ("jobs/run-1/result", {"exit_code": "0"}, "exit_code"),
     ("jobs/run-1/result", {"exit_code": True}, "exit_code"),
