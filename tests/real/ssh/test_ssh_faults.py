@@ -70,17 +70,10 @@ def test_a_killed_child_of_sshd_does_not_kill_the_training(remote):
     assert "connected again after" in goes_on(study, process, run_id)
 
 
-def test_a_killed_agent_ends_the_run_and_hands_in_what_is_there(remote):
-    study = remote()
-    process, run_id = runs(study, **LONG)
-    strike([study.far("worker.agent")])
-    assert study.finish(process)[1] == 1
-    assert "stopped" in study.ended(run_id).reason
-    study.nothing_is_left()
-
-
-def test_a_killed_agent_is_replaced_and_the_worker_finishes_alone(remote):
-    study = remote(on_disconnect="finish")
+@pytest.mark.parametrize("on_disconnect", ["stop", "finish"])
+def test_a_killed_agent_is_replaced_and_the_worker_goes_on(remote, on_disconnect):
+    study = remote(on_disconnect=on_disconnect)
+    study.configure(grace_seconds=20)       # half of it is the time for another agent to come
     process, run_id = runs(study, **SOME)
     worker = study.far("worker --spec")
     strike([study.far("worker.agent")])
