@@ -20,11 +20,9 @@ class Shell(str):
 
 
 #: shellcheck takes these for slips of the pen, inside one kind of quotes each (SC1003, SC2016, SC1112; SC1111).
-_NOT_IN_SINGLE = re.compile("['$`\\\\\u2018\u2019]")
-_NOT_IN_DOUBLE = re.compile("[\u201c\u201d\u2033\u2036]+")
-_ESCAPED = re.compile(r'[\\$`"]')
+_IN_SINGLE = frozenset("'$`\\\u2018\u2019").isdisjoint
+_IN_DOUBLE = frozenset("\u201c\u201d\u2033\u2036").isdisjoint
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BARE_DIRECTIVE = re.compile(r"--[a-z][a-z0-9-]*(=[A-Za-z0-9_@%+=:,./~*&|()\[\]^-]*)?\Z")
 
 
@@ -44,7 +42,7 @@ def text(value: Any) -> str:
 
 
 def _double(value: str) -> str:
-    return '"' + _ESCAPED.sub(r"\\\g<0>", value) + '"'
+    return '"' + re.sub(r'[\\$`"]', r"\\\g<0>", value) + '"'
 
 
 @_remembered
@@ -54,12 +52,12 @@ def word(value: Any) -> Shell:
     if value.startswith("~"):  # SC2088: a tilde in quotes looks like a mistake; in quotes of its own it does not
         rest = value.lstrip("~")
         return Shell("'" + value[: len(value) - len(rest)] + "'" + (word(rest) if rest else ""))
-    if not _NOT_IN_SINGLE.search(value):
+    if _IN_SINGLE(value):
         return Shell("'" + value + "'")
-    if not _NOT_IN_DOUBLE.search(value):
+    if _IN_DOUBLE(value):
         return Shell(_double(value))
     quoted, at = "", 0
-    for run in _NOT_IN_DOUBLE.finditer(value):
+    for run in re.finditer("[\u201c\u201d\u2033\u2036]+", value):
         quoted += (_double(value[at : run.start()]) if run.start() > at else "") + f"'{run[0]}'"
         at = run.end()
     return Shell(quoted + (_double(value[at:]) if at < len(value) else ""))
@@ -101,7 +99,7 @@ def names(values: tuple[Any, ...]) -> Shell:
 def variable(value: Any) -> Shell:
     """The name of an environment variable. ValueError for anything else."""
     value = text(value)
-    if not _VARIABLE.match(value):
+    if not (value.isascii() and value.isidentifier()):
         raise ValueError(f"not the name of a variable: {value!r}")
     return Shell(value)
 

@@ -50,6 +50,7 @@ def environment() -> jinja2.Environment:
 
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(template_text), undefined=jinja2.StrictUndefined, finalize=finish,
+        optimized=False,  # there is nothing constant in these templates to look for
         autoescape=False,  # noqa: S701 - shell, not HTML: ``finish`` quotes
         auto_reload=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
         comment_start_string="{##", comment_end_string="##}",  # "{#" alone is shell: ${#list[@]}
