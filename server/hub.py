@@ -45,6 +45,7 @@ def push(study: Study, run_id: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         commit = api.create_commit(repo, added, commit_message=f"potato-training run {run.run_id}")
     except Exception as error:  # the library's own, httpx's, and those of the file transfer beneath
         raise _explained(error, repo, token) from None
+    url = url if re.match(r"https?://", url) else ""  # it becomes a link
     told = {"repo_id": repo, "url": url, "commit": str(commit.oid), "at": time.time()}
     study.store.note(run_id, pushed=told)
     runlog.log(run_dir, f"pushed {len(files)} model files to {repo}, commit {commit.oid}")

@@ -114,7 +114,9 @@ def server(study):
         if key is not None:
             written["admin_api_key"] = key
         written.update(config or {})
-        study.config.write_text(yaml.safe_dump(written, sort_keys=False))
+        fresh = study.config.with_suffix(".new")  # another server may be reading it
+        fresh.write_text(yaml.safe_dump(written, sort_keys=False))
+        fresh.replace(study.config)
         return Site(study, *arguments, env=env)
 
     return start
