@@ -24,6 +24,8 @@ def claim(store: Store, backend: str, agent: Mapping[str, Any]) -> Run | None:
     id gets the same run until it has reported. While another run executes nobody gets any. The release is
     written down in the same transaction: from here on somebody else holds something of the run.
     """
+    if not any(run.backend == backend for run in store.open_runs()):
+        return None  # nearly always so: many agents that ask do not wait for each other's turn to write
     with store.transaction() as db:
         runs = [
             (row["run_id"], row["attempt"], row["state"], row["backend"], row["wish"], json.loads(row["facts"]))

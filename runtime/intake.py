@@ -22,8 +22,8 @@ from .places import Places
 from .protocol_types import BundleFile, Principal, ProtocolError, gap, job_is_over, no_such_job
 from .store import Run, Store
 
-#: How often at most it is written down that a backend's token was used.
-_SEEN_EVERY_S = 5.0
+#: How often at most it is written down that a backend's token was used: each time costs a sync of the disk.
+_SEEN_EVERY_S = 30.0
 
 
 class Intake:

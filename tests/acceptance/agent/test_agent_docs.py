@@ -73,3 +73,21 @@ def test_the_page_names_every_file_and_bound(bench):
         assert f"`{getattr(protocol, name + '_FILE')}`" in PAGE
     for number in ("256 KiB", "8 MiB, 10,000 events", "64 KiB of JSON", "32 KiB", "60 s"):
         assert f"| {number}" in PAGE
+
+
+def test_the_page_about_the_agent_has_its_flags_and_a_unit_that_starts_it():
+    import argparse
+    import shlex
+
+    from potato_training.worker.agent_poll import add_arguments
+
+    page = (ROOT / "docs" / "agent.md").read_text("utf-8")
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser)
+    flags = {action.option_strings[-1]: action for action in parser._actions if not action.required}
+    told = set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))
+    assert told == flags.keys() - {"--help"}
+    lines = re.findall(r"potato training agent (--server [^'\n]*)", page)
+    assert len(lines) == 3, "by hand, in the unit, in tmux"
+    for line in lines:
+        assert parser.parse_args(shlex.split(line)).backend == "lab-workstation"
