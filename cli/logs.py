@@ -14,6 +14,8 @@ Prints a run's log; with -f goes on until the run has ended.
   potato training logs last -f
   potato training logs last --agent
 """
+#: It goes on for long: garbage is collected.
+LASTING = True
 _LOOK_S = 0.2
 
 

@@ -19,6 +19,8 @@ terminal does not end it.
   potato training run config.yaml --trainer sklearn-text
   potato training run --backend local --schemas sentiment,topics --param max_features=50000
 """
+#: It goes on for long: garbage is collected.
+LASTING = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,8 @@ config a key is made for this start and printed. Runs do not need the server: st
   potato training serve --host 0.0.0.0 --allow-host training.example.org
   potato training serve --behind-proxy --prefix /study1     behind a reverse proxy
 """
+#: It goes on for long: garbage is collected.
+LASTING = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,8 @@ released. Front doors start it on demand; this is for a service manager, or afte
 
   potato training supervise config.yaml
 """
+#: It goes on for long: garbage is collected.
+LASTING = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
