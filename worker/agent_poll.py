@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 from urllib.parse import urlsplit
 
 from . import protocol
@@ -105,7 +105,7 @@ class Poll:
         self._once, self._keep = once, keep
         self._body = claim_body(home.agent_id())
         self._body["gpus"] = gpus()
-        self._was_away = False
+        self._told: Set[str] = set()  # why there was no answer, since the last one
 
     def run(self) -> int:
         say("asking %s for work as %s" % (self._link.address, self._home.backend))
@@ -140,17 +140,17 @@ class Poll:
         try:
             answer = self._link.call(lambda client: client.post(protocol.API_PREFIX + "/claim", self._body))
         except Down as error:
-            if not self._was_away:
+            if str(error) not in self._told:
                 say("no answer from %s (%s); trying again until there is one" % (self._link.address, error))
-            self._was_away = True
+            self._told.add(str(error))
             return None
         except Gone as error:
             say("the server has no place for agents here: %s" % error)
             self._ears.rest(RETRY_AFTER_S[0] * 10)
             return None
-        if self._was_away:
+        if self._told:
             say("%s answers again" % self._link.address)
-            self._was_away = False
+            self._told.clear()
         return answer
 
     def _do(self, jobdir: JobDir) -> bool:

@@ -293,6 +293,25 @@ def test_an_unknown_certificate_is_named_and_never_passed_over(bench, tls):
     assert bench.job.claims == []
 
 
+def test_a_reason_that_changes_is_told_again(bench, server, certificate):
+    """First nobody listens, then somebody with a certificate that is not trusted."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        agent = bench.start_poll(f"https://localhost:{port}", plan=PLAN)
+        os.set_blocking(agent.stderr.fileno(), False)
+        said = []
+        look = lambda word: said.append(agent.stderr.read() or b"") or word in b"".join(said)  # noqa: E731
+        bench.wait_until(lambda: look(b"trying again"), "the first reason")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    relay = Relay(port, int(server.rpartition(":")[2]), context)
+    try:
+        bench.wait_until(lambda: look(b"certificate is not trusted"), "the second")
+    finally:
+        relay.close()
+
+
 def test_a_proxy_from_the_environment_is_used(bench, server):
     """The proxy is asked for the whole URL; ours hands the rest of it on."""
     bench.add_job(owner=LAB)
