@@ -21,7 +21,7 @@ from . import protocol
 from .agent_claim import NoJob
 from .agent_ears import Ears, read_line
 from .agent_job import GaveUp, JobAgent
-from .agent_launch import LocalLauncher
+from .agent_launch import JobLauncher, LocalLauncher
 from .agent_link import Link, Superseded, read_attach, write_attach
 from .jobdir import JobDir, Lock, hostname
 
@@ -104,7 +104,7 @@ def work(jobdir: JobDir, generation: int, ears: Ears, gpus: Sequence[str]) -> bo
     _, address, token = read_attach(jobdir) or (0, "", "")
     link = Link(address, token, jobdir=jobdir, generation=generation)
     try:
-        JobAgent(jobdir, link, LocalLauncher(gpus=gpus), ears, say=say).run()
+        JobAgent(jobdir, link, JobLauncher(LocalLauncher(gpus=gpus)), ears, say=say).run()
     except GaveUp:
         now = read_attach(jobdir)
         if now is None or now[0] != generation or not now[1] or now[1:] == (link.address, link.token):

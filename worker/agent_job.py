@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from . import protocol
 from .agent_bundle import Fetch, NoBundle
@@ -38,9 +38,9 @@ class GaveUp(Exception):
 class _Failure(Exception):
     """The job ends here, before or instead of its worker."""
 
-    def __init__(self, reason: str, message: str):
+    def __init__(self, reason: str, message: str, hint: str = ""):
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.hint = reason, hint
 
 
 class JobAgent:
@@ -70,7 +70,7 @@ class JobAgent:
                 self._watch(self._worker)
             except _Failure as failure:
                 reason = failure.reason
-                self._log.error(failure.reason.replace("-", "_"), str(failure))
+                self._log.error(failure.reason.replace("-", "_"), str(failure), failure.hint)
             self._report_end(reason)
         except Gone:
             self._abandon(protocol.REASON_GONE)
@@ -93,7 +93,7 @@ class JobAgent:
         self._log = AgentLog(self._jobdir, job.attempt)
         self._stop = Stop(self._jobdir, self._clock)
         self._reporter = Reporter(
-            self._link, job, self._jobdir, on_worker_event=self._news.worker, on_agent_event=self._news.agent,
+            self._link, job, self._jobdir, on_worker_event=self._hear, on_agent_event=self._news.agent,
             clock=self._clock,
         )
         self._report = Report(self._link, job, self._jobdir, self._reporter, self._log, self._insist)
@@ -130,7 +130,7 @@ class JobAgent:
         try:
             worker = self._launcher.start(self._jobdir, self._job)
         except StartFailed as error:
-            raise _Failure(protocol.REASON_START_FAILED, str(error)) from None
+            raise _Failure(protocol.REASON_START_FAILED, str(error), error.hint) from None
         for note in self._launcher.notes:
             self._log.log(note)
         return worker
@@ -160,6 +160,7 @@ class JobAgent:
             self._limits(worker)
             self._stop.tick(worker)
             worker.tick()
+            self._tell(worker)
             self._link.hurry_s = self._stop.due_in_s
             self._reporter.beat()
             if self._reporter.cancel and self._stop.ask(protocol.REASON_CANCELLED, self._job.grace_s):
@@ -171,6 +172,15 @@ class JobAgent:
             said_silence = bool(self._link.failures)
             self._ears.rest(POLL_S)
         self._link.hurry_s = None
+
+    def _hear(self, event: Dict[str, Any]) -> None:
+        self._news.worker(event)
+        if self._worker is not None:
+            self._worker.heard(event)
+
+    def _tell(self, worker: WorkerHandle) -> None:
+        for event in worker.take_news():
+            self._log.event(event.pop("event"), **event)
 
     def _look(self, final: bool = False) -> None:
         for strange in self._reporter.look(final):
@@ -209,32 +219,48 @@ class JobAgent:
         if self._worker is not None:
             code = self._settled_exit_code(self._worker)
             self._worker.close()
+            self._tell(self._worker)
+            trouble = self._worker.explain(code, self._told(self._worker))
             if self._stop.reason is not None:
                 reason = self._stop.reason
+            elif trouble is not None:
+                self._log.error(*trouble)
+                reason = trouble.message
             elif code is None:
                 reason = protocol.REASON_WORKER_LOST
         self._deliver()
         if self._worker is not None and not self._news.end_was_said:
-            self._report.say_end(code, reason)
+            self._report.say_end(code, reason, self._worker.logs)
             self._deliver()
         digest = self._news.predictions_sha256
         if digest is not None and not self._reporter.cancel:
-            trouble = self._report.predictions(digest)
-            if trouble is not None:
-                reason = trouble
+            refused = self._report.predictions(digest)
+            if refused is not None:
+                reason = refused
                 self._deliver()
         answer = self._report.result(code, reason, self._news.software)
         if answer.status != 200:
             raise NoJob("the server refused the result: %s" % answer.json.get("error", answer.status))
 
     def _settled_exit_code(self, worker: WorkerHandle) -> Optional[int]:
-        until = self._clock() + worker.settle_s
+        """The exit code, once all that the worker left can be seen: shared storage shows files late."""
+        until = self._clock() + (0.0 if self._stop.reason is not None else worker.settle_s)
         while True:
             code = worker.exit_code()
-            if code is not None or self._clock() >= until:
+            self._look()
+            if self._clock() >= until or self._all_here(worker, code):
                 return code
             self._reporter.beat()
             self._ears.rest(IDLE_S)
+
+    def _all_here(self, worker: WorkerHandle, code: Optional[int]) -> bool:
+        if not self._told(worker):  # a worker that was killed has no last word
+            killed = code is None or code > 128 or code == protocol.EXIT_CANCELLED
+            return killed or worker.explain(code, False) is not None
+        return self._news.predictions_sha256 is None or protocol.PREDICTIONS_FILE in os.listdir(self._jobdir.root)
+
+    def _told(self, worker: WorkerHandle) -> bool:
+        return self._news.last_word >= (worker.attempt or 1)
 
     def _deliver(self) -> None:
         """Everything in both files, acknowledged."""

@@ -27,6 +27,33 @@ class Launcher:
         raise NotImplementedError
 
 
+class JobLauncher(Launcher):
+    """The way that the job names: through its scheduler, else beside the agent by ``local``."""
+
+    def __init__(self, local: Launcher):
+        self._local = local
+        self.notes: Sequence[str] = ()
+
+    def start(self, jobdir: JobDir, job: Job) -> WorkerHandle:
+        way = self._way(job)
+        worker = way.start(jobdir, job)
+        self.notes = way.notes
+        return worker
+
+    def find(self, jobdir: JobDir, job: Job) -> Optional[WorkerHandle]:
+        return self._way(job).find(jobdir, job)
+
+    def _way(self, job: Job) -> Launcher:
+        name = (job.scheduler or {}).get("name")
+        if name is None:
+            return self._local
+        if name == "slurm":
+            from .slurm_launch import SlurmLauncher  # others need not pay for it
+
+            return SlurmLauncher()
+        raise StartFailed("this agent knows no scheduler called %.100s" % name)
+
+
 class LocalLauncher(Launcher):
     """The worker as a process beside the agent.
 

@@ -50,7 +50,10 @@ class Job:
         if message.get("max_wall_seconds") is not None:
             self.max_wall_s = _number(message, "max_wall_seconds", 0)
         self.finish_alone = message.get("on_disconnect") == "finish"
-        self.scheduler: Optional[Dict[str, Any]] = message.get("scheduler")
+        self.scheduler: Optional[Dict[str, Any]] = None
+        if message.get("scheduler") is not None:
+            self.scheduler = _object(message, "scheduler")
+        self.poll_interval_s = _number(message, "poll_interval_s", protocol.POLL_INTERVAL_S, 0.05, 3600)
 
     def spec_to_write(self) -> Dict[str, Any]:
         """The worker's spec. Its two paths are ours to say, whatever the message has there."""

@@ -22,6 +22,7 @@ class News:
         self.end_was_said = False  #: the worker's last output is in the agent's stream already
         self._jobdir = jobdir
         self._clock = clock
+        self.last_word = 0  #: the attempt that has said how it ended, 0 while none has
         self._result: Dict[str, Any] = {}
         self._software: Dict[str, str] = {}
 
@@ -34,8 +35,11 @@ class News:
                 (name[:100], version[:100]) for name, version in list(software.items())[:100]
                 if isinstance(name, str) and isinstance(version, str)
             )
-        elif event.get("event") == "result":
-            self._result = event
+        elif event.get("event") in ("result", "error"):
+            attempt = event.get("attempt")
+            self.last_word = attempt if isinstance(attempt, int) else 1
+            if event["event"] == "result":
+                self._result = event
 
     def agent(self, event: Dict[str, Any]) -> None:
         if event.get("level") == "stderr":

@@ -7,20 +7,33 @@ import os
 import signal
 import subprocess
 import time
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from . import protocol
 from .jobdir import Identity, JobDir, hostname
 
 
 class StartFailed(Exception):
-    """The worker could not be started; the sentence is for the user."""
+    """The worker could not be started; the sentence is for the user, and so is the remedy in ``hint``."""
+
+    def __init__(self, message: str, hint: str = ""):
+        super().__init__(message)
+        self.hint = hint
+
+
+class Trouble(NamedTuple):
+    """An error event about a worker that could not say itself why it ended."""
+
+    code: str
+    message: str
+    hint: str
 
 
 class WorkerHandle:
     """What the agent needs of a worker, wherever it runs. Nothing here waits."""
 
     settle_s = 0.0  #: after the end, how long its files may take to be seen (shared storage)
+    logs: Sequence[str] = (protocol.STDERR_FILE,)  #: files whose ends belong into the run log
     silent_since = 0.0  #: when the first event's time began to count, by the agent's clock
 
     def alive(self) -> bool:
@@ -36,6 +49,22 @@ class WorkerHandle:
     def exit_code(self) -> Optional[int]:
         """After the end: the worker's own exit code, 128 + n when signal n ended it, None when nobody knows."""
         raise NotImplementedError
+
+    @property
+    def attempt(self) -> Optional[int]:
+        """Which attempt is on where a scheduler may begin a job anew; None where that cannot be."""
+        return None
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """What the worker said in its events, each once."""
+
+    def take_news(self) -> List[Dict[str, Any]]:
+        """Events for the agent's own stream."""
+        return []
+
+    def explain(self, code: Optional[int], told: bool) -> Optional[Trouble]:
+        """After an end that nobody here asked for; ``told``: the worker has said a last word itself."""
+        return None
 
     def tick(self) -> None:
         """What has to be done now and then while the worker lives."""

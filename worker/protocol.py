@@ -107,6 +107,7 @@ REASON_PROTOCOL = "protocol"         #: a job message that this agent does not u
 GRACE_SECONDS = 20.0                 #: of a job that carries none
 HEARTBEAT_TIMEOUT_S = 120.0
 HEARTBEAT_S = 5.0                    #: an agent with nothing to say still reports this often
+POLL_INTERVAL_S = 30.0               #: between two questions to a scheduler
 FIRST_EVENT_S = 600.0                #: from the worker's start to its first event, on a slow file system
 AGENT_GIVE_UP_S = 300.0              #: an agent-backend agent without a server cancels its run after this
 BUNDLE_ATTEMPTS = 5

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -275,3 +278,27 @@ def test_two_signals_at_any_moment_give_the_workers_code(job, fake_slurm):
     for _ in range(2):
         fake_slurm.run("scancel", "--full", "--signal=TERM", job_id)
     assert here.ended(job_id) == "4\n"
+
+
+QUICK = """import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os._exit(4))
+open("ready", "w").close()
+while True:
+    time.sleep(1)
+"""
+
+
+def test_a_worker_that_ends_in_the_instant_of_the_signal_keeps_its_code(job, wait_until):
+    """bash 5.2 forgets one such code in ten when it waits for the worker itself."""
+    here = job()
+    (here.root / "code" / "potato_training" / "worker" / "__main__.py").write_text(QUICK)
+    codes = []
+    for _ in range(20):
+        for name in ("ready", "exit_code", "claim/job", "claim"):
+            path = here.root / name
+            path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+        shell = subprocess.Popen(["bash", "job.sh"], cwd=here.root, start_new_session=True)
+        wait_until((here.root / "ready").exists, "the worker")
+        os.killpg(shell.pid, signal.SIGTERM)
+        codes.append((shell.wait(60), here.read("exit_code")))
+    assert codes == [(4, "4\n")] * 20

@@ -50,23 +50,34 @@ command -v -- "$potato_python" > /dev/null || potato_fail "$potato_python was no
   potato_fail "$potato_python on $potato_node does not run, or is older than Python 3.8" 3
 
 # The worker is a child: a shell that dies of SIGTERM takes the step down before the worker has saved anything
-# (seen on Slurm 22.05). The signal is passed on, and the worker's own exit code waited for.
-potato_worker=
+# (seen on Slurm 22.05). The signal is passed on, and the worker's own exit code waited for. It is noted by a shell
+# that has nothing else to do: bash gives -1 for a child that ends just when a signal ends `wait` (seen with 5.2).
+rm -f worker.pid worker.code
 potato_signalled=
 potato_stop() {
   potato_signalled=yes
-  [ -z "$potato_worker" ] || kill -TERM "$potato_worker" 2> /dev/null
+  [ ! -s worker.pid ] || kill -TERM "$(cat worker.pid)" 2> /dev/null
 }
 trap potato_stop TERM
-PYTHONPATH=code${PYTHONPATH:+:$PYTHONPATH} "$potato_python" -m potato_training.worker --spec spec.json \
-  < /dev/null >> events.jsonl 2>> stderr.log &
-potato_worker=$!
+(
+  trap : TERM
+  (
+    printf '%s\n' "$BASHPID" > worker.pid.tmp && command -p mv -f worker.pid.tmp worker.pid
+    export PYTHONPATH="code${PYTHONPATH:+:$PYTHONPATH}"
+    exec "$potato_python" -m potato_training.worker --spec spec.json < /dev/null >> events.jsonl 2>> stderr.log
+  )
+  printf '%s\n' "$?" > worker.code.tmp && command -p mv -f worker.code.tmp worker.code
+) &
+potato_keeper=$!
+until [ -s worker.pid ] || ! kill -0 "$potato_keeper" 2> /dev/null; do sleep 0.05; done
 [ -z "$potato_signalled" ] || potato_stop # it came while the worker was being started
 while :; do
   potato_signalled=
-  wait "$potato_worker"
+  wait "$potato_keeper"
   potato_code=$?
-  [ -n "$potato_signalled" ] || break # a signal ends `wait` with 143 while the worker is still at work
+  [ -n "$potato_signalled" ] || break # a signal ends `wait` while the worker is still at work
 done
+[ ! -s worker.code ] || potato_code=$(cat worker.code)
+[ "$potato_code" -ge 0 ] || potato_code=143
 potato_verdict "$potato_code"
 exit "$potato_code"

@@ -1,0 +1,68 @@
+"""How an agent explains the end of a Slurm job that its worker did not explain."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Optional
+
+from . import protocol, slurm_why
+from .agent_worker import Trouble
+from .jobdir import JobDir
+from .slurm import OUTPUT, Look
+from .slurm_record import Record
+
+NO_SBATCH = "has no sbatch on PATH, so it cannot submit jobs"
+NO_SBATCH_HINT = "not a login node, or a PATH set by login shells only: set PATH under `env`"
+
+
+def explain(jobdir: JobDir, record: Record, seen: Optional[Look], code: Optional[int], told: bool) -> Optional[Trouble]:
+    """None when the exit code, or what the worker itself ``told``, is explanation enough. ``seen``: what Slurm said
+    last of the job. Nobody here asked for this end."""
+    if record.refused:
+        return _refusal(record.refused)
+    if code == protocol.EXIT_OK and told:
+        return None
+    if code is not None and protocol.EXIT_OK < code <= 128 and code != protocol.EXIT_CANCELLED:
+        return None if told else _script_said(jobdir)
+    why = _why(jobdir, record, seen)
+    if code == protocol.EXIT_OK:
+        why = why if why == slurm_why.MEMORY else None  # the worker was killed, and something else ended well
+    elif code == protocol.EXIT_CANCELLED:
+        why = why or slurm_why.CANCELLED
+    if why is not None:
+        words = "SLURM job %s ended before the worker finished: %s" % (record.job_id, why)
+        return Trouble("slurm", words, slurm_why.HINTS[why])
+    if code is None:
+        words = "SLURM job %s left the queue without reporting a result" % record.job_id
+        return Trouble("slurm", words, "the run log has its last output")
+    return None
+
+
+def _refusal(words: str) -> Trouble:
+    if words.endswith(NO_SBATCH):
+        return Trouble("no_sbatch", words, NO_SBATCH_HINT)
+    return Trouble("sbatch", "sbatch refused the job: %s" % words, "mend the key of the config that it names")
+
+
+def _why(jobdir: JobDir, record: Record, seen: Optional[Look]) -> Optional[str]:
+    told = slurm_why.from_output(_tail(jobdir, OUTPUT), record.job_id)
+    asked = slurm_why.from_look(seen)
+    # after a restart slurm.out has the ends of earlier attempts, too
+    return (asked or told) if record.restarts else (told or asked)
+
+
+def _script_said(jobdir: JobDir) -> Optional[Trouble]:
+    """job.sh's own last words in stderr.log."""
+    for line in reversed(_tail(jobdir, protocol.STDERR_FILE).splitlines()):
+        mark, found, words = line.partition("potato-training: ")
+        if found and not mark:
+            return Trouble("job_script", words[:2000], "the run log has the end of its output")
+    return None
+
+
+def _tail(jobdir: JobDir, name: str) -> str:
+    with contextlib.suppress(OSError), open(jobdir.path(name), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - protocol.TAIL_BYTES))
+        return file.read(protocol.TAIL_BYTES).decode("utf-8", "replace")
+    return ""

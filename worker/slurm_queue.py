@@ -1,0 +1,102 @@
+"""What Slurm says of one job over time: when to ask, whom, and when its silence counts as the job's end."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Optional
+
+from . import slurm
+from .slurm import Done, Look
+from .slurm_call import Clerk, has_program
+from .slurm_record import Record
+
+_PROOF_S = 1.0
+_LONGEST_S = 60.0
+_MUTE = 3
+
+
+class Queue:
+    """``step`` asks what is due; ``take`` gives the Look of an answer. One squeue an interval, and none but that.
+
+    The job has left (``left_at``) when squeue knows it no more, or calls it ended, and scontrol agrees; where
+    there is no scontrol, squeue's word counts and whoever relies on it looks twice.
+    """
+
+    def __init__(
+        self, record: Record, clerk: Clerk, interval_s: float, query_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.seen: Optional[Look] = None     #: the latest that is known
+        self.seen_at = clock()               #: when it was asked for
+        self.left_at: Optional[float] = None
+        self.weather = ""                    #: why nobody answers
+        self.weather_since: Optional[float] = None   #: and since when, by the wall clock
+        self._record, self._clerk, self._clock = record, clerk, clock
+        self._interval_s, self._query_s = interval_s, query_s
+        self._next_squeue = self._next_show = clock()
+        self._failures = 0
+        self._proofs = 0
+        self._has_scontrol: Optional[bool] = None
+        self._mute = 0                       #: how often in a row scontrol could not confirm what squeue said
+
+    @property
+    def suspended(self) -> bool:
+        return self.seen is not None and self.seen.state in ("SUSPENDED", "STOPPED")
+
+    def step(self, *, after: Optional[float] = None, prove: bool = False) -> None:
+        """Asks, if that is due. ``after``: an answer to a question of later than this is wanted soon. ``prove``: the
+        job's end is awaited, and scontrol asked for it more often than squeue would be."""
+        now = self._clock()
+        wanted = after is not None and self.seen_at < after
+        odd = bool(self._failures % 2)  # the other program is asked then: one of them may be what is broken
+        if prove and not odd and self._scontrol():
+            if now >= self._next_show:
+                self._show(min(_PROOF_S * 2 ** min(self._proofs, 6), max(self._interval_s, _PROOF_S)))
+                self._proofs += 1
+            return
+        due = now >= self._next_squeue and (self.left_at is None or wanted)
+        if due or (wanted and not self._failures):
+            self._next_squeue = now + min(
+                self._interval_s * 2 ** min(self._failures, 6), max(self._interval_s, _LONGEST_S)
+            )
+            if odd and not prove and self._scontrol():
+                self._show(0)
+            else:
+                self._clerk.ask("squeue", slurm.poll(self._record.job_id, self._record.cluster), self._query_s)
+
+    def take(self, kind: str, done: Done, asked_at: float) -> Look:
+        job_id = self._record.job_id
+        look = slurm.read_poll(done, job_id) if kind == "squeue" else slurm.read_show(done, job_id)
+        if kind == "show":
+            self._mute = 0 if look.known else self._mute + 1
+            if done.missing or self._mute >= _MUTE:
+                self._has_scontrol = False
+        elif not look.known:
+            self._mute = 0  # nobody answers: that is the weather, and not scontrol
+        if not look.known:
+            self._failures += 1
+            self.weather = look.why
+            self.weather_since = self.weather_since or time.time()
+            return look
+        self._failures, self.weather, self.weather_since = 0, "", None
+        if look.over and kind == "squeue" and self._scontrol():
+            self._show(0)  # and until it agrees nothing is known
+            return look
+        self.seen_at = asked_at
+        self.left_at = (self.left_at or self._clock()) if look.over else None
+        if not look.gone or self.seen is None or not self.seen.over:
+            self.seen = look
+        return look
+
+    def hurry(self) -> None:
+        """Something has happened that should show soon."""
+        self._proofs, self._next_show = 0, self._clock()
+
+    def _show(self, pause_s: float) -> None:
+        self._next_show = self._clock() + pause_s
+        self._clerk.ask("show", slurm.show(self._record.job_id, self._record.cluster), self._query_s)
+
+    def _scontrol(self) -> bool:
+        if self._has_scontrol is None:
+            self._has_scontrol = has_program("scontrol")
+        return self._has_scontrol
