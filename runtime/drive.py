@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -28,40 +27,13 @@ from ..worker.protocol import (
 )
 from . import claims, launchers, places, runlog, tokens, verdict
 from .bounds import bounds
+from .clocks import Clocks, Switchboard
 from .jobs import job_message, read_job, write_job
 from .launchers.agent import await_claim
 from .places import Places
 from .settle import settle
 from .store import Run, Store
 from .tether import Interrupted, Tether
-
-
-class Switchboard:
-    """When each run's agent was last heard of, by our monotonic clock, and how to wake the waiting."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._heard: dict[str, float] = {}
-        self._count = 0
-
-    def heard(self, run_id: str) -> None:
-        with self._changed:
-            self._heard[run_id] = time.monotonic()
-            self._count += 1
-            self._changed.notify_all()
-
-    def silence(self, run_id: str) -> float:
-        with self._changed:
-            return time.monotonic() - self._heard.setdefault(run_id, time.monotonic())
-
-    def wake(self) -> None:
-        with self._changed:
-            self._count += 1
-            self._changed.notify_all()
-
-    def wait(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait(seconds)
 
 
 class _Cancelled(Exception):
@@ -206,7 +178,7 @@ class Drive:
 
     def _follow(self, job: dict[str, Any], launcher: launchers.Launcher, taken_up: bool) -> verdict.Verdict:
         """Watches until the run is decided. Looks at the ledger ten times a second, and at every word."""
-        watch = _Watch(job, lambda: self._switchboard.heard(self._run_id))
+        watch = Clocks(job, lambda: self._switchboard.heard(self._run_id))
         tether = Tether(
             launcher, lambda: launcher.launch(self._socket, self._new_token, known=True), self._desk, apart=taken_up
         )
@@ -235,7 +207,7 @@ class Drive:
                 return end
             self._switchboard.wait(bounds().tick_s)
 
-    def _look_up(self, job: dict[str, Any], launcher: launchers.Launcher, watch: _Watch) -> None:
+    def _look_up(self, job: dict[str, Any], launcher: launchers.Launcher, watch: Clocks) -> None:
         """Ends a login that is going on when there is something more urgent."""
         watch.tick()
         if self._get().wish == "cancel" and watch.cancelled_at is None:
@@ -244,11 +216,11 @@ class Drive:
             raise Interrupted
 
     def _judge(
-        self, job: dict[str, Any], launcher: launchers.Launcher, *, watch: _Watch | None = None, trouble: str = "",
+        self, job: dict[str, Any], launcher: launchers.Launcher, *, watch: Clocks | None = None, trouble: str = "",
         lost: bool = False,
     ) -> verdict.Verdict | None:
         run = self._get()
-        watch = watch or _Watch(job, lambda: None)
+        watch = watch or Clocks(job, lambda: None)
         report = run.facts.get("report") or {}
         predictions = run.facts.get("predictions") or {}
         result = run.facts.get("result") or {}
@@ -300,42 +272,6 @@ class Drive:
 
     def _log(self, *lines: str) -> None:
         runlog.log(self._run_dir, *lines)
-
-
-class _Watch:
-    """The clocks of one run that the supervisor keeps itself."""
-
-    def __init__(self, job: dict[str, Any], on_waking: Callable[[], None]):
-        self.grace_s = float(job["grace_seconds"])
-        self._on_waking = on_waking
-        self._last_look = time.monotonic()
-        self._max_wall = job["max_wall_seconds"]
-        self.cancelled_at: float | None = None
-        self.words = -1
-        self._first_event_at: float | None = None
-
-    def tick(self) -> None:
-        """Called several times a second: a gap means that we were stopped or asleep, and nobody is to blame."""
-        now = time.monotonic()
-        if now - self._last_look > bounds().slept_s:
-            self._on_waking()
-        self._last_look = now
-
-    def grace_over(self) -> bool:
-        return self.cancelled_at is not None and time.monotonic() - self.cancelled_at >= self.grace_s
-
-    def wall_over(self, begun: bool, agent_reason: str) -> float | None:
-        """max_wall_seconds once it has passed; the agent enforces it, this is for an agent that does not."""
-        if self._max_wall is None:
-            return None
-        if agent_reason == "max-wall":
-            return float(self._max_wall)
-        if begun and self._first_event_at is None:
-            self._first_event_at = time.monotonic()
-        if self._first_event_at is None:
-            return None
-        late = time.monotonic() - self._first_event_at - self._max_wall - self.grace_s - bounds().wall_slack_s
-        return float(self._max_wall) if late > 0 else None
 
 
 def _predictions(saved: dict[str, Any], result: dict[str, Any]) -> str:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..schema.errors import UserError
 from ..worker.protocol import CANCELLING, QUEUED
 from . import life
+from .rows import Change, Release, Run, run_of
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -62,47 +63,6 @@ CREATE TABLE IF NOT EXISTS tokens (
 """
 #: Raised with each change of the tables that an older program could not read.
 _VERSION = 1
-
-
-class Run(NamedTuple):
-    """One row of the ledger. Times are unix seconds; ``facts`` is the rest of the record."""
-
-    place: int
-    run_id: str
-    trainer: str
-    schemas: tuple[str, ...]
-    params: Mapping[str, Any]
-    backend: str
-    config: str
-    trigger: str
-    started_by: str
-    created: float
-    attempt: int
-    state: str
-    ended: float | None
-    step: str
-    reason: str
-    hint: str
-    wish: str | None
-    settled: bool
-    #: Grows with every word of an agent that another process than the supervisor took in.
-    words: int
-    facts: Mapping[str, Any]
-
-    @property
-    def over(self) -> bool:
-        return life.is_over(self.state)
-
-
-class Release(NamedTuple):
-    """Something on a far side that must still be let go of. ``target`` is what finds it again."""
-
-    run_id: str
-    kind: str
-    target: Mapping[str, Any]
-    created: float
-    tries: int
-    last_error: str
 
 
 class StoreTooNew(UserError):
@@ -182,17 +142,17 @@ class Store:
 
     def get(self, run_id: str) -> Run | None:
         row = self._db().execute("SELECT * FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        return None if row is None else _run(row)
+        return None if row is None else run_of(row)
 
     def runs(self, limit: int = -1) -> list[Run]:
         """The newest first."""
         rows = self._db().execute("SELECT * FROM runs ORDER BY place DESC LIMIT ?", (limit,))
-        return [_run(row) for row in rows]
+        return [run_of(row) for row in rows]
 
     def open_runs(self) -> list[Run]:
         """What the supervisor still has to do with, in the order of the queue."""
         rows = self._db().execute("SELECT * FROM runs WHERE settled = 0 ORDER BY place")
-        return [_run(row) for row in rows]
+        return [run_of(row) for row in rows]
 
     def advance(
         self, run_id: str, state: str, *, attempt: int | None = None, unless_wish: str | None = None, **columns: Any
@@ -239,10 +199,10 @@ class Store:
         self.record(run_id, step=step, facts=facts)
 
     @contextmanager
-    def _change(self, run_id: str) -> Iterator[_Change | None]:
+    def _change(self, run_id: str) -> Iterator[Change | None]:
         with self._write() as db:
             row = db.execute("SELECT attempt, state, wish, facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-            change = None if row is None else _Change(row)
+            change = None if row is None else Change(row)
             yield change
             if change is not None and (values := change.values()):
                 _update(db, run_id, values)
@@ -331,42 +291,6 @@ class Store:
             db.execute("DELETE FROM tokens WHERE kind = ? AND name = ?", (kind, name))
 
 
-class _Change:
-    """A row being changed inside a transaction."""
-
-    def __init__(self, row: sqlite3.Row):
-        self.position = (row["attempt"], row["state"])
-        self.wish = row["wish"]
-        self.facts: dict[str, Any] = json.loads(row["facts"])
-        self.columns: dict[str, Any] = {}
-        self._before = row["facts"]
-
-    def move(self, state: str, attempt: int | None) -> bool:
-        target = (self.position[0] if attempt is None else attempt, state)
-        if not life.may_move(self.position, target):
-            return False
-        self.position = (max(target[0], self.position[0]), state)
-        now = time.time()
-        self.facts.setdefault("timings", {})[state] = now
-        self.columns.update(attempt=self.position[0], state=state)
-        if life.is_over(state):
-            self.columns["ended"] = now
-        return True
-
-    def values(self) -> dict[str, Any]:
-        after = json.dumps(self.facts)
-        return self.columns if after == self._before else {**self.columns, "facts": after}
-
-
 def _update(db: sqlite3.Connection, run_id: str, values: Mapping[str, Any]) -> None:
     columns = ", ".join(f"{column} = ?" for column in values)
     db.execute(f"UPDATE runs SET {columns} WHERE run_id = ?", (*values.values(), run_id))  # noqa: S608 our own names
-
-
-def _run(row: sqlite3.Row) -> Run:
-    values = dict(row)
-    values["schemas"] = tuple(json.loads(values["schemas"]))
-    values["params"] = json.loads(values["params"])
-    values["facts"] = json.loads(values["facts"])
-    values["settled"] = bool(values["settled"])
-    return Run(**values)

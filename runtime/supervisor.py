@@ -25,7 +25,8 @@ from ..worker.protocol import CANCELLED, QUEUED
 from . import claims, launchers, life, runlog, tokens
 from .agent_routes import make_app
 from .bounds import bounds
-from .drive import Drive, Switchboard
+from .clocks import Switchboard
+from .drive import Drive
 from .intake import Intake
 from .listener import Listener, remove_socket
 from .notify import Deliveries
