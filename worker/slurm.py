@@ -13,7 +13,7 @@ JOB_SCRIPT = "job.sh"
 OUTPUT = "slurm.out"
 
 _OURS_TO_CLEAR = ("SBATCH_", "SQUEUE_", "SCANCEL_", "SCONTROL_", "SLURM_")
-_ID = re.compile(r"(?:Submitted batch job )?([1-9]\d{0,11})(?:;([A-Za-z0-9_.-]{1,100})| on cluster (\S{1,100}))?")
+_ID = re.compile(r"(?:Submitted batch job )?([1-9][0-9]{0,11})(?:;([A-Za-z0-9_.-]{1,100})| on cluster (\S{1,100}))?")
 _STATE = re.compile(r"[A-Z][A-Z_]{1,40}")
 _NO_SUCH_JOB = "Invalid job id specified"
 _ERROR = re.compile(r"^(?:squeue|slurm)\w*:? .*error|^slurm_\w+ error", re.MULTILINE | re.IGNORECASE)
@@ -31,7 +31,7 @@ FINAL = frozenset((
 #: Reasons of a pending job that no waiting clears.
 _NEVER = re.compile(
     r"PartitionTimeLimit|PartitionNodeLimit|BadConstraints|DependencyNeverSatisfied|InvalidAccount|InvalidQOS"
-    r"|AccountNotAllowed|QOSNotAllowed|Assoc(?:Grp|Max)\w*Per(?:Job|Node)\w*|QOS(?:Grp|Max|Min)\w*Per(?:Job|Node)?\w*"
+    r"|AccountNotAllowed|QOSNotAllowed|Assoc(?:Grp|Max)\w*Per(?:Job|Node)\w*|QOS(?:Grp|Max|Min)\w*Per(?:Job|Node)\w*"
     r"|(?:Assoc|QOS)MaxWallDurationPerJob\w*|QOSMinGRES|QOSTimeLimit|AssociationTimeLimit|AssociationJobLimit"
 )
 #: What sbatch says when the controller may have taken the job all the same, or could not be asked.
