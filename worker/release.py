@@ -1,8 +1,8 @@
 """python -m potato_training.worker.release JOB_DIR SECONDS
 
-Ends what is left of a job on this machine: its agent and its worker, found by the job directory, told by pid
-and start time. They get so many seconds to end of themselves. Prints key=value lines; exit code 0 when nothing
-is left.
+Ends what is left of a job: its agent and its worker on this machine, found by the job directory, told by pid and
+start time; and its Slurm job, which is seen to have left the queue. They get so many seconds to end of themselves.
+Prints key=value lines; exit code 0 when nothing is left.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import List
 from . import protocol
 from .agent_report import tail_lines
 from .jobdir import Identity, JobDir, Lock, hostname
+from .slurm_record import SLURM_FILE
 
 _KILL_S = 5.0
 
@@ -25,6 +26,7 @@ class Elsewhere(Exception):
 
 def main(arguments: List[str]) -> int:
     jobdir, patience = JobDir(arguments[0]), float(arguments[1])
+    began = time.monotonic()
     try:
         left = wait([*agents(jobdir), *workers(jobdir)], patience)
         for process in left:
@@ -43,6 +45,13 @@ def main(arguments: List[str]) -> int:
     if stuck:
         say("error", "processes of this run do not die: groups %s" % [process.pgid for process in stuck])
         return 1
+    if jobdir.has(SLURM_FILE):
+        from .slurm_release import release as release_slurm
+
+        why = release_slurm(jobdir, max(0.0, patience - (time.monotonic() - began)))
+        if why:
+            say("error", why)
+            return 1
     if left:
         say("ended", " ".join(str(process.pid) for process in left))
         for line in tail_lines(jobdir.path(protocol.STDERR_FILE)):
@@ -56,6 +65,11 @@ def agents(jobdir: JobDir) -> List[Identity]:
     if not lock.held():
         return []
     holder = lock.holder()
+    if holder.get("host") != hostname() and jobdir.has(SLURM_FILE):
+        from .slurm_release import send_away
+
+        send_away(jobdir)
+        return []
     if holder.get("host") != hostname():
         raise Elsewhere("the agent of this run is on %s, and this is %s" % (holder.get("host"), hostname()))
     try:

@@ -117,6 +117,11 @@ class SlurmWorker(WorkerHandle):
             self._runs(Look("RUNNING", node=str(host)[:200]))
 
     @property
+    def job_id(self) -> str:
+        """"" while nobody knows it, and when there is no job."""
+        return self._record.job_id
+
+    @property
     def attempt(self) -> int:
         return self._bulletin.attempt
 

@@ -1,0 +1,82 @@
+"""A Slurm job whose agent is gone is let go of, and that is proven."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+RUNNING = ["event", "status", {"state": "running", "host": "node07"}]
+AT_ONCE = [{"after": 0, "state": "RUNNING", "node": "node07"}]
+AWAY = {"act": False, "rc": 1, "stderr": "slurm_load_jobs error: Socket timed out on send/recv operation\n"}
+
+
+def release(slurm, patience="1"):
+    return subprocess.Popen(
+        [sys.executable, "-m", "potato_training.worker.release", slurm.bench.jobdir.root, patience], env=slurm.env,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def killed(slurm, life=AT_ONCE, **scenario):
+    """A job without an agent; it does not listen to signals."""
+    slurm.fake.scenario(life=life, **scenario)
+    slurm.clock()
+    slurm.add([["ignore_term"], RUNNING, ["hang"]])
+    agent = slurm.start()
+    if life is AT_ONCE and not scenario:
+        slurm.bench.wait_for_worker_event(event="status")
+        slurm.bench.wait_until(lambda: slurm.record.get("ran"), "what the agent knows")
+    else:
+        slurm.bench.wait_until(lambda: slurm.fake.calls("sbatch") and slurm.fake.state()["submitted"], "the job")
+    agent.kill()
+    agent.wait()
+
+
+@pytest.mark.parametrize("life", [AT_ONCE, [{"after": 9999, "state": "RUNNING"}]], ids=["running", "pending"])
+def test_the_job_is_cancelled(slurm, life):
+    killed(slurm, life)
+    child = release(slurm)
+    said, _ = child.communicate(timeout=90)
+    assert child.returncode == 0, said
+    assert slurm.fake.job("4242")["state"] in ("CANCELLED", "FAILED")
+
+
+def test_a_job_whose_id_nobody_knows(slurm):
+    killed(slurm, calls={"sbatch": [{"hang": True}]})
+    child = release(slurm)
+    assert (child.communicate(timeout=90)[0], child.returncode) == ("", 0)
+    assert slurm.fake.job("4242")["state"] in ("CANCELLED", "FAILED")
+
+
+def test_not_before_the_controller_has_answered(slurm):
+    killed(slurm)
+    slurm.fake.scenario(life=AT_ONCE, calls={name: [AWAY] for name in ("squeue", "scontrol", "scancel")})
+    child = release(slurm)
+    slurm.bench.wait_until(lambda: len(slurm.fake.calls("scancel")) >= 3, "three tries")
+    assert child.poll() is None
+    slurm.fake.scenario(life=AT_ONCE)
+    assert (child.communicate(timeout=90)[0], child.returncode) == ("", 0)
+    assert slurm.fake.job("4242")["state"] in ("CANCELLED", "FAILED")
+
+
+def test_its_agent_is_ended_first(slurm):
+    slurm.fake.scenario(life=AT_ONCE)
+    slurm.clock()
+    slurm.add([RUNNING, ["hang"]])
+    agent = slurm.start()
+    slurm.bench.wait_for_worker_event(event="status")
+    child = release(slurm, "0")
+    assert child.communicate(timeout=90)[0].startswith(f"ended={agent.pid}\n")
+    assert child.returncode == 0
+    assert agent.wait(10) == -9
+    assert slurm.fake.job("4242")["state"] in ("CANCELLED", "FAILED")
+
+
+def test_what_is_over_is_confirmed(slurm):
+    slurm.fake.scenario(life=AT_ONCE, min_job_age=1)
+    slurm.clock()
+    slurm.whole([RUNNING, ["exit", 0]])
+    slurm.fake.tick(5)
+    child = release(slurm)
+    assert (child.communicate(timeout=90)[0], child.returncode) == ("", 0)
