@@ -31,7 +31,7 @@ potato_clean() { rm -rf -- "$potato_copy"; }
 trap potato_clean EXIT
 trap 'exit 1' HUP INT TERM
 mkdir -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
-{ tar -xof - -C "$potato_copy" && rm -- "$potato_copy/$potato_code"; } ||
+{ ( cd -- "$potato_copy" && tar -xof - ) && rm -- "$potato_copy/$potato_code"; } ||
   potato_fail "the copy of the code to $(uname -n) broke off"
 
 # The whole copy gets its name, unless somebody else was first; the newest three stay.
