@@ -33,8 +33,6 @@ def configure(parser) -> None:
 
 
 def run(args) -> int:
-    # Whatever a terminal cannot show (a C locale, a label in another script) is escaped, not a traceback.
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     with_potato = not args.training_only and _potato_is_installed()
     reports = [_report(path, with_potato) for path in args.configs or ["config.yaml"]]
     print(_printed(reports, args.format, args.strict))
