@@ -20,6 +20,7 @@ COMMANDS = {
     "validate": (".validate", "check a config without starting anything"),
     "compile": (".compile", "print the exact scripts that a run would execute"),
     "schema": (".schema_cmd", "print the JSON Schema of config.yaml, for editors"),
+    "completion": (".completion", "print the completion script of bash, zsh or tcsh"),
     "training run": (".run", "train a model, with live progress"),
     "training check": (".check", "say whether a run could start on a backend now"),
     "training runs": (".runs", "list the project's runs"),
