@@ -17,8 +17,11 @@ from .plan import read_place, script
 from .talk import Result, SshError, run_script
 
 
-def release_ssh(where: Places, run_id: str, target: Mapping[str, Any], patience_s: float) -> list[str]:
-    """Lines for the run log. Raises LaunchError while the host has not confirmed."""
+def release_ssh(
+    where: Places, run_id: str, target: Mapping[str, Any], patience_s: float, *, proof_s: float = 0.0
+) -> list[str]:
+    """Lines for the run log. Raises LaunchError while the host has not confirmed. ``proof_s``: what the host may
+    take beyond the patience to be sure that nothing is left."""
     run_dir = where.run_dir(run_id)
     held = Held.of(target)
     if not held.controls and not held.touched:
@@ -39,7 +42,7 @@ def release_ssh(where: Places, run_id: str, target: Mapping[str, Any], patience_
         said = run_script(
             line.ssh, "remove_job.sh", script(run_dir, "remove_job.sh"),
             "all but artifacts" if held.spare else "all", held.sockets(), f"{patience_s:g}",
-            seconds=bounds().ssh_call_s + patience_s,
+            seconds=bounds().ssh_call_s + patience_s + proof_s,
         )
     except SshError as error:
         raise failure(str(facts["host"]), error) from None

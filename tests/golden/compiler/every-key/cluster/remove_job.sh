@@ -21,6 +21,20 @@ potato_fail() { # MESSAGE
 # What a login shell may bring along and would get into our way.
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
 
+# model_training.backends.cluster.env
+export HF_HOME='/shared/hf'
+export GREETING='hello there'
+
+# SBATCH_* of the environment would win over the job's #SBATCH lines, SQUEUE_USERS hides a running job, and
+# SCANCEL_PARTITION makes a cancel do nothing, all with exit code 0 (seen on Slurm 22.05).
+for potato_name in $(env | sed -n 's/^\(S[A-Z]*_[A-Za-z0-9_]*\)=.*/\1/p'); do
+  case $potato_name in
+    SLURM_CONF) ;;
+    SBATCH_* | SQUEUE_* | SCANCEL_* | SCONTROL_* | SLURM_*) unset "$potato_name" ;;
+  esac
+done
+export LC_ALL=C
+
 IFS= read -r potato_what || potato_what=
 case $potato_what in
   all | "all but artifacts") ;;
@@ -46,7 +60,7 @@ if [ -f "$potato_job/code/potato_training/worker/release.py" ]; then
   potato_python='/usr/bin/python3.11'
   command -v -- "$potato_python" > /dev/null || potato_python=python3
   PYTHONPATH=$potato_job/code "$potato_python" -m potato_training.worker.release "$potato_job" "$potato_patience" ||
-    potato_fail "processes of this run are left on $(uname -n)"
+    potato_fail "$(uname -n) cannot let go of this run"
 fi
 if [ "$potato_what" = all ]; then
   rm -rf -- "$potato_job" || potato_fail "$(uname -n) cannot remove $potato_job"

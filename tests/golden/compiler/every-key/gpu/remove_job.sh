@@ -46,7 +46,7 @@ if [ -f "$potato_job/code/potato_training/worker/release.py" ]; then
   potato_python="$HOME"/'potato runs/training/venvs/d16530f3481b3dfcf1dbcfb16ac2c34c/bin/python'
   command -v -- "$potato_python" > /dev/null || potato_python=python3
   PYTHONPATH=$potato_job/code "$potato_python" -m potato_training.worker.release "$potato_job" "$potato_patience" ||
-    potato_fail "processes of this run are left on $(uname -n)"
+    potato_fail "$(uname -n) cannot let go of this run"
 fi
 # model_training.backends.gpu.keep_remote: the job directory stays, without the token
 rm -f -- "$potato_job/attach.json" || potato_fail "$(uname -n) cannot remove $potato_job/attach.json"

@@ -46,7 +46,7 @@ if [ -f "$potato_job/code/potato_training/worker/release.py" ]; then
   potato_python="$HOME"/"-rf \`id\` #1/venvs/054cc78dc200d70b366a0389aeb166aa/bin/python"
   command -v -- "$potato_python" > /dev/null || potato_python=python3
   PYTHONPATH=$potato_job/code "$potato_python" -m potato_training.worker.release "$potato_job" "$potato_patience" ||
-    potato_fail "processes of this run are left on $(uname -n)"
+    potato_fail "$(uname -n) cannot let go of this run"
 fi
 if [ "$potato_what" = all ]; then
   rm -rf -- "$potato_job" || potato_fail "$(uname -n) cannot remove $potato_job"
