@@ -61,6 +61,15 @@ class Bounds(NamedTuple):
     #: Between two logins while a connection is lost: grows from the first to the second.
     login_first_s: float = 0.5
     login_most_s: float = 20.0
+    #: The agent's own on a login node: one sbatch, one question, one scancel; so long answered lookups must have
+    #: found no job before it is submitted again; and until shared storage shows a file everywhere.
+    slurm_submit_s: float = 120.0
+    slurm_query_s: float = 60.0
+    slurm_cancel_s: float = 100.0
+    slurm_doubt_s: float = 60.0
+    slurm_settle_s: float = 60.0
+    #: Until a job is proven gone, beyond what its processes get to end: a controller may be slow to answer.
+    slurm_proof_s: float = 260.0
 
 
 @cache

@@ -152,8 +152,8 @@ class Drive:
         self._log(*(f"warning: {warning}" for warning in bundle.warnings))
         counts = ", ".join(f"{split['n']} {name}" for name, split in bundle.manifest["splits"].items())
         self._log(f"bundle of {max(bundle.size // 1000, 1):,} kB: {counts}")
-        launchers.prepare(config.backends[run.backend].type, config, run, self._run_dir)
-        write_job(self._run_dir, job_message(run, config, bundle))
+        more = launchers.prepare(config.backends[run.backend].type, config, run, self._run_dir)
+        write_job(self._run_dir, {**job_message(run, config, bundle), **more})
 
     def _await_claim(self, run: Run) -> Run:
         await_claim(
@@ -233,7 +233,7 @@ class Drive:
             agent_reason=str(report.get("reason") or ""),
             exit_code=exit_code if isinstance(exit_code, int) else None,
             result=result.get("status") if result.get("attempt", run.attempt) == run.attempt else None,
-            error=run.facts.get("error"),
+            error=_of_this_attempt(run.facts.get("error"), run.attempt),
             predictions=_predictions(predictions, result),
             max_predictions_mb=run.facts.get("max_predictions_mb", 512),
             silent_s=self._switchboard.silence(self._run_id),
@@ -272,6 +272,11 @@ class Drive:
 
     def _log(self, *lines: str) -> None:
         runlog.log(self._run_dir, *lines)
+
+
+def _of_this_attempt(error: dict[str, Any] | None, attempt: int) -> dict[str, Any] | None:
+    """An error of an attempt that a scheduler has put behind tells nothing of how the run ended."""
+    return error if error and error.get("attempt", attempt) >= attempt else None
 
 
 def _predictions(saved: dict[str, Any], result: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 #: Fields of status events that tell about the machine and stay in the record.
 _MACHINE = (
     "host", "python", "device", "software", "gpu", "threads", "pid", "node", "scheduler_job", "scheduler_cluster",
+    "scheduler_calls",
 )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..store import Run
 
 #: The kinds of backend on which this version can start runs.
-KINDS = ("local", "ssh", "agent")
+KINDS = ("local", "ssh", "slurm", "agent")
 
 
 class LaunchError(Exception):
@@ -86,12 +86,20 @@ class Launcher(Protocol):
         ...
 
 
-def prepare(kind: str, config: Config, run: Run, run_dir: Path) -> None:
-    """Writes into the run directory what the run's launcher and its release will need, config or no config."""
+def prepare(kind: str, config: Config, run: Run, run_dir: Path) -> dict[str, Any]:
+    """Writes into the run directory what the run's launcher and its release will need, config or no config.
+
+    Gives what the job message says beyond what all kinds have.
+    """
     if kind == "ssh":
         from ..ssh.plan import write_plan
 
         write_plan(config, run, run_dir)
+    if kind == "slurm":
+        from ..slurm.plan import write_plan as write_slurm_plan
+
+        return write_slurm_plan(config, run, run_dir)
+    return {}
 
 
 def make(kind: str, where: Any, run_id: str, desk: Desk, target: Mapping[str, Any]) -> Launcher:
@@ -104,6 +112,10 @@ def make(kind: str, where: Any, run_id: str, desk: Desk, target: Mapping[str, An
         from .ssh import SshLauncher
 
         return SshLauncher(run_id, desk, target)
+    if kind == "slurm":
+        from .slurm import SlurmLauncher
+
+        return SlurmLauncher(run_id, desk, target)
     if kind == "agent":
         from .agent import AgentLauncher
 
@@ -125,6 +137,10 @@ def release(kind: str, where: Any, run_id: str, target: Mapping[str, Any], *, pa
         from ..ssh.release import release_ssh
 
         return release_ssh(where, run_id, target, patience_s)
+    if kind == "slurm":
+        from .slurm import release_slurm
+
+        return release_slurm(where, run_id, target, patience_s)
     if kind == "agent":
         from .agent import release_agent
 
