@@ -27,6 +27,12 @@ from . import ConnectionLost, Desk, LaunchError
 
 #: Below this a host has no room for a run whatever its size.
 _LEAST_FREE_MB = 20
+#: So often the code may be gone again before a launch, which happens where many versions share a host.
+_PRUNED_TIMES = 3
+
+
+class _CodeGone(LaunchError):
+    """The code is not where the probe has seen it."""
 
 
 class SshLauncher:
@@ -59,6 +65,11 @@ class SshLauncher:
                 self._install(line)
             if probe is not None and not probe.has_code:
                 self._copy_code(line)
+            for _ in range(_PRUNED_TIMES):
+                try:
+                    return self._start_agent(line, f"{there}/s", new_token, probe)
+                except _CodeGone:   # another server has dropped it since we looked
+                    self._copy_code(line)
             return self._start_agent(line, f"{there}/s", new_token, probe)
         except SshError as error:
             self._hang_up()
@@ -142,6 +153,9 @@ class SshLauncher:
             )
         talk.expect(mark, until)
         said = talk.answer(mark, until)
+        if said.one("code") == "missing":
+            talk.close()
+            raise _CodeGone(said.one("error"))
         if said.code != 0:
             raise LaunchError(said.one("error", f"The agent could not be started on {self.address}"))
         first = (talk.line(until) or b"").decode("utf-8", "replace")

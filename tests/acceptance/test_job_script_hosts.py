@@ -235,10 +235,13 @@ def test_a_login_node_without_slurm(compiled, host, over_ssh):
 # --- code -----------------------------------------------------------------------------------------------
 
 
-def code_tar(name=CODE, files=("potato_training/__init__.py", "potato_training/worker/agent.py")):
+SOME_CODE = dict.fromkeys(["potato_training/__init__.py", "potato_training/worker/agent.py"], b"# code\n" * 500)
+
+
+def code_tar(name=CODE, files=SOME_CODE):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
-        for path, data in (*((f, b"# code\n" * 500) for f in files), (name, b"")):
+        for path, data in (*files.items(), (name, b"")):
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode, entry.uid = len(data), 0o600, 12345
             tar.addfile(entry, io.BytesIO(data))
@@ -270,18 +273,27 @@ def test_code_that_breaks_off_is_never_taken_for_whole(ssh, host, over_ssh, shel
     assert list((host.root / "code").iterdir()) == []
 
 
-def test_two_servers_bring_the_same_code_at_once(ssh, host, over_ssh):
+def test_two_servers_bring_the_same_code_at_once(ssh, host, over_ssh, wait_until):
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(
             lambda _: over_ssh(ssh()["receive_code.sh"], CODE, tail=code_tar(), env=host.env), range(4)))
     assert [a.end for a in answers] == [0, 0, 0, 0], [a.stderr for a in answers]
-    assert [p.name for p in (host.root / "code").iterdir()] == [CODE]
     assert sorted(p.name for p in (host.root / "code" / CODE).iterdir()) == ["potato_training"]
+    wait_until(lambda: [p.name for p in (host.root / "code").iterdir()] == [CODE], "the end of what nobody waits for")
 
 
-def test_the_newest_three_copies_stay(ssh, host, over_ssh):
+def test_somebody_is_first_at_the_very_moment(ssh, host, over_ssh):
+    """mv finds a directory where there was none: it puts ours into theirs, which stays as it was."""
+    place = host.root / "code" / CODE
+    host.program("mv", f"#!/bin/sh\nmkdir -p '{place}/potato_training'\nexec /bin/mv \"$@\"\n")
+    answer = over_ssh(ssh()["receive_code.sh"], CODE, tail=code_tar(), env=host.env)
+    assert answer.end == 0, (answer.values, answer.stderr)
+    assert [p.name for p in place.iterdir()] == ["potato_training"]
+
+
+def test_the_newest_three_copies_stay(ssh, host, over_ssh, wait_until):
     store = host.root / "code"
     store.mkdir(parents=True)
     for n, name in enumerate(["aa", "bb", "cc", "dd"]):
@@ -291,7 +303,43 @@ def test_the_newest_three_copies_stay(ssh, host, over_ssh):
     os.utime(store / ".ee.123", (1000, 1000))
     (store / ".ff.456").mkdir()         # somebody is at it
     assert over_ssh(ssh()["receive_code.sh"], CODE, tail=code_tar(), env=host.env).end == 0
-    assert sorted(p.name for p in store.iterdir()) == [".ff.456", CODE, "cc", "dd"]
+    wait_until(lambda: sorted(p.name for p in store.iterdir()) == [".ff.456", CODE, "cc", "dd"], "the newest three")
+
+
+def written_for(pyc):
+    """The time of the source that this bytecode is for."""
+    return int.from_bytes(pyc.read_bytes()[8:12], "little")
+
+
+def source_of(pyc):
+    return pyc.parents[1] / f"{pyc.name.split('.')[0]}.py"
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+def test_jobs_copy_the_code_while_it_is_compiled(ssh, host, over_ssh, wait_until, shell):
+    """However often: each copy is whole, and what it was copied from loses no name."""
+    from potato_training.runtime.ssh import code
+
+    wanted = set(code.files())
+    launch = ssh(python="/bin/true")["launch.sh"]
+    job = host.root / "jobs" / "example"
+    for turn in range(3):
+        name = f"{turn:032x}"
+        tail = code_tar(name, code.files())
+        answer = over_ssh(ssh()["receive_code.sh"], name, tail=tail, shell=shell, env=host.env)
+        assert answer.end == 0, answer.values
+        seen, made = set(), []
+        while len(made) < len(wanted):
+            shutil.rmtree(job, ignore_errors=True)
+            answer = over_ssh(launch, name, tail=b"hello\n", shell=shell, env=host.env)
+            assert answer.end == 0, answer.values
+            assert wanted <= {str(p.relative_to(job / "code")) for p in (job / "code").rglob("*.py")}
+            now = {str(p) for p in (host.root / "code" / name).rglob("*")}
+            assert seen <= now, seen - now
+            seen, made = now, [p for p in now if p.endswith(".pyc")]
+    made = [p for p in (job / "code").rglob("*.pyc") if written_for(p) != int(source_of(p).stat().st_mtime)]
+    assert made == [], "bytecode that Python would not take"
+    wait_until(lambda: len(list((host.root / "code").iterdir())) == 3, "the newest three, and nothing else")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "XYZ", "."])
@@ -338,6 +386,33 @@ def test_launch_where_files_cannot_be_linked(ssh, with_code, over_ssh):
     assert answer.end == 0
     copied = with_code.root / "jobs" / "example" / "code" / "potato_training" / "worker" / "agent.py"
     assert copied.stat().st_nlink == 1
+    original = with_code.root / "code" / CODE / "potato_training" / "worker" / "agent.py"
+    assert copied.stat().st_mtime == original.stat().st_mtime, "its bytecode would be worth nothing"
+
+
+def test_launch_while_the_code_is_pruned(ssh, with_code, over_ssh):
+    """Half a copy is never taken for a whole one, whatever cp says; the server is told to copy it again."""
+    source = with_code.root / "code" / CODE
+    old = f"{source}.old"
+    with_code.program("cp", f"#!/bin/sh\nmv '{source}' '{old}'\nexec /bin/cp \"$1\" -- '{old}'/* \"$4\"\n")
+    answer = over_ssh(ssh()["launch.sh"], CODE, tail=b"hello\n", env=with_code.env)
+    assert answer.end == 1
+    assert answer.values["code"] == ["missing"]
+    assert "the code is not on" in answer.values["error"][0]
+    assert not (with_code.root / "jobs" / "example" / "code").exists()
+    assert not source.exists()
+
+
+def test_launch_beside_files_that_come_and_go(ssh, with_code, over_ssh, tmp_path):
+    """A copy that was disturbed is made again; one that never succeeds ends with a reason."""
+    count = tmp_path / "count"
+    with_code.program("cp", f"#!/bin/sh\necho x >> '{count}'\n[ $(wc -l < '{count}') -gt 4 ] || exit 1\n"
+                            'exec /bin/cp "$@"\n')
+    assert over_ssh(ssh()["launch.sh"], CODE, tail=b"hello\n", env=with_code.env).end == 0
+    shutil.rmtree(with_code.root / "jobs")
+    with_code.program("cp", "#!/bin/sh\nexit 1\n")
+    answer = over_ssh(ssh()["launch.sh"], CODE, tail=b"hello\n", env=with_code.env)
+    assert (answer.end, "cannot copy the code to" in answer.values["error"][0]) == (1, True)
 
 
 def test_launch_without_the_interpreter(ssh, with_code, over_ssh):

@@ -198,3 +198,16 @@ def test_a_venv_is_made_once_from_packages(remote, tmp_path):
     assert ran.returncode == 1
     assert "the packages could not be installed on" in ran.stdout
     assert "No matching distribution found for no-such-thing" in ran.stdout
+
+
+def test_code_that_is_dropped_before_the_launch_is_copied_again(remote):
+    """Another server prunes it just after the probe has seen it there."""
+    study = remote()
+    ends_well(study)
+    (copy,) = (study.account.home / "pt" / "code").iterdir()
+    wrapper = study.bin / "ssh"
+    forward = f'case "$*" in *"-O forward"*) mv {copy} {copy.parent}/.gone ;; esac\n'
+    wrapper.write_text(wrapper.read_text().replace("exec ", forward + "exec "))
+    _, output = ends_well(study)
+    assert f"copied the code to {copy}" in output
+    study.nothing_is_left()

@@ -104,13 +104,19 @@ if [ "$potato_test" = test ]; then
   potato_say test_code "$?"
   printf '%s\n' "$potato_answer" | potato_lines test_out
   potato_lines test_err < "$potato_errors"
+  # An sbatch that does not know --test-only may have submitted it: such a job is cancelled at once. It is told by
+  # its name, too, since a site's wrapper may print any number.
+  potato_made=
+  grep -q ' to start at ' "$potato_errors" || potato_made=$(printf '%s\n' "$potato_answer" |
+    sed -n 's/^\(Submitted batch job \)\{0,1\}\([0-9][0-9]*\)\(;[A-Za-z0-9_.-]*\)\{0,1\}$/\2\3/p' | tail -n 1)
   potato_clean
-  # An sbatch that does not know --test-only may have submitted it: such a job is cancelled at once.
-  potato_made=$(printf '%s\n' "$potato_answer" |
-    sed -n 's/^\(Submitted batch job \)\{0,1\}\([0-9][0-9]*\)\(;.*\)\{0,1\}$/\2/p' | tail -n 1)
   if [ -n "$potato_made" ]; then
-    potato_limited 60 scancel "$potato_made" 2>&1 | potato_lines test_err
-    potato_say test_cancelled "$potato_made"
+    potato_say test_made "$potato_made"
+    case $potato_made in
+      *\;*) set -- -M "${potato_made#*;}" "${potato_made%%;*}" ;;
+      *) set -- "$potato_made" ;;
+    esac
+    potato_limited 60 scancel --name=potato-example "$@" 2>&1 | potato_lines test_err
   fi
 fi
 potato_end 0

@@ -28,13 +28,21 @@ mkdir -p -- "$potato_job" || potato_fail "$(uname -n) cannot make $potato_job"
 if [ ! -d "$potato_job/code" ]; then
   potato_source=$potato_root/code/$potato_code
   potato_copy=$potato_job/code.$$.tmp
-  [ -d "$potato_source" ] || potato_fail "the code is not on $(uname -n): copy it again"
-  touch -- "$potato_source" # it counts as used now: the newest three are kept
-  cp -Rl -- "$potato_source" "$potato_copy" 2> /dev/null || {
-    rm -rf -- "$potato_copy" # a file system without hard links
-    cp -R -- "$potato_source" "$potato_copy" || potato_fail "$(uname -n) cannot copy the code to $potato_job"
+  touch -c -- "$potato_source" # it counts as used now: the newest three are kept
+  potato_take() { # OPTIONS of cp: a copy counts when its source still has its name afterwards
+    rm -rf -- "$potato_copy" && mkdir -- "$potato_copy" && cp "$1" -- "$potato_source/potato_training" "$potato_copy" &&
+      [ -d "$potato_source" ]
   }
-  mv -- "$potato_copy" "$potato_job/code"
+  potato_turn=1 # without hard links, a plain copy with the times that the compiled code goes by
+  until potato_take -Rl 2> /dev/null || potato_take -Rp; do
+    [ -d "$potato_source" ] || {
+      potato_say code missing
+      potato_fail "the code is not on $(uname -n): copy it again"
+    }
+    [ "$potato_turn" -lt 3 ] || potato_fail "$(uname -n) cannot copy the code to $potato_job"
+    potato_turn=$((potato_turn + 1))
+  done
+  mv -- "$potato_copy" "$potato_job/code" || potato_fail "$(uname -n) cannot copy the code to $potato_job"
 fi
 
 # What a login shell may bring along and would get into our way.

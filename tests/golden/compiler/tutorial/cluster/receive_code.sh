@@ -34,33 +34,53 @@ mkdir -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
 { ( cd -- "$potato_copy" && tar -xof - ) && rm -- "$potato_copy/$potato_code"; } ||
   potato_fail "the copy of the code to $(uname -n) broke off"
 
-# The whole copy gets its name, unless somebody else was first; the newest three stay.
+# The whole copy gets its name, unless somebody else was first. Where that happens at this very moment, mv puts
+# ours into theirs, beside what jobs copy.
+potato_place=$potato_store/$potato_code
+[ -d "$potato_place" ] || mv -- "$potato_copy" "$potato_place" 2> /dev/null || [ -d "$potato_place" ] ||
+  potato_fail "$(uname -n) cannot put the code in its place under $potato_store"
+rm -rf -- "${potato_place:?}/${potato_copy##*/}"
+potato_clean
+touch -c -- "$potato_place"
+potato_say code "$potato_place"
+
+# Nobody waits for the rest. The newest three copies stay: an old one loses its name before it loses its files, so
+# that whoever copies it notices. Compiled once for all runs to come, each file elsewhere and then renamed into its
+# place: while jobs copy, names may appear and none may vanish.
 # model_training.backends.cluster.python
 potato_python='/opt/conda/bin/python3'
-"$potato_python" - "$potato_store" "$potato_copy" "$potato_code" << 'PLACE' ||
-import os, re, shutil, sys, time
-store, copy, name = sys.argv[1:]
-try:
-    os.rename(copy, os.path.join(store, name))
-except OSError:
-    if not os.path.isdir(os.path.join(store, name)):
-        raise
-os.utime(os.path.join(store, name))
-entries = {}
-for entry in os.scandir(store):
+"$potato_python" -I - "$potato_store" "$potato_code" > /dev/null 2>&1 << 'TIDY' &
+import os, py_compile, re, shutil, sys, time
+store, name = sys.argv[1:]
+os.nice(10)
+work = os.path.join(store, ".%s.%d" % (name, os.getpid()))
+def used(entry):
     try:
-        entries[entry.name] = entry.stat().st_mtime
-    except OSError:  # another server's copy, which has just got its name
-        pass
+        return os.stat(os.path.join(store, entry)).st_mtime
+    except OSError:  # another server's, which has just got its name
+        return time.time()
+entries = {entry: used(entry) for entry in os.listdir(store)}
 whole = sorted((n for n in entries if re.match("[0-9a-f]+$", n)), key=entries.get)
-cut_off = [n for n in entries if n.startswith(".") and entries[n] < time.time() - 86400]
-for old in whole[:-3] + cut_off:
-    shutil.rmtree(os.path.join(store, old), ignore_errors=True)
-PLACE
-  potato_fail "$(uname -n) cannot put the code in its place under $potato_store"
-potato_clean # there is something left when somebody else was first
-potato_say code "$potato_store/$potato_code"
-
-# Compiled once for all runs to come; nobody waits for it.
-"$potato_python" -m compileall -q "$potato_store/$potato_code" < /dev/null > /dev/null 2>&1 &
+for old in whole[:-3]:
+    if used(old) == entries[old]:
+        gone = "%s.%s" % (work, old)
+        try:
+            os.rename(os.path.join(store, old), gone)
+        except OSError:
+            continue
+        shutil.rmtree(gone, ignore_errors=True)
+for cut_off in (n for n in entries if n.startswith(".") and entries[n] < time.time() - 86400):
+    shutil.rmtree(os.path.join(store, cut_off), ignore_errors=True)
+try:
+    os.mkdir(work)
+    for folder, _, files in os.walk(os.path.join(store, name)):
+        for file in files:
+            if file.endswith(".py"):
+                made = os.path.join(work, "%s.%s.pyc" % (file[:-3], sys.implementation.cache_tag))
+                py_compile.compile(os.path.join(folder, file), made, doraise=True)
+                os.makedirs(os.path.join(folder, "__pycache__"), exist_ok=True)
+                os.rename(made, os.path.join(folder, "__pycache__", os.path.basename(made)))
+finally:
+    shutil.rmtree(work, ignore_errors=True)
+TIDY
 potato_end 0
