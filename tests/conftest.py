@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,11 @@ settings.register_profile("light", settings.get_profile("ci"), max_examples=15)
 settings.load_profile(
     "light" if os.environ.get("HYPOTHESIS_LIGHT") else "ci" if os.environ.get("CI") else "default"
 )
+
+# A suite started in the background (nohup, a shell's &) would hand ignored signals to all that it starts.
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 ROOT = Path(__file__).parent
 #: Far above what any awaited condition takes, so that only a real fault reaches it.
