@@ -63,8 +63,12 @@ def check(config: Config, backend: str, trainer: str | None = None) -> Report:
         report = Report(backend, kind)
         check_ssh(config, backend, known[name], report)
         return report
-    if kind != "local":
-        raise UsageError(f"backend {backend!r} is of type {kind}, which this version cannot check yet")
+    if kind == "slurm":
+        from .slurm.check import check_slurm
+
+        report = Report(backend, kind)
+        check_slurm(config, backend, known[name], report)
+        return report
     return _check_local(config, known[name])
 
 

@@ -107,7 +107,7 @@ if [ "$potato_test" = test ]; then
     sed -n 's/^\(Submitted batch job \)\{0,1\}\([0-9][0-9]*\)\(;[A-Za-z0-9_.-]*\)\{0,1\}$/\2\3/p' | tail -n 1)
   potato_clean
   if [ -n "$potato_made" ]; then
-    potato_say test_made "$potato_made"
+    potato_say test_cancelled "${potato_made%%;*}"
     case $potato_made in
       *\;*) set -- -M "${potato_made#*;}" "${potato_made%%;*}" ;;
       *) set -- "$potato_made" ;;
