@@ -80,7 +80,7 @@ def worker_spec(run: Run | RunRequest, config: Config, on_disconnect: str) -> di
         ],
         "bundle_dir": BUNDLE_DIR,
         "workdir": ".",
-        "params": dict(run.params),
+        "params": _params(run.params, config) if local else dict(run.params),
         "seed": training["split_seed"],
         "include_unlabeled": bool(training["writeback"]["include_unlabeled"]),
         "limits": {
@@ -93,6 +93,19 @@ def worker_spec(run: Run | RunRequest, config: Config, on_disconnect: str) -> di
         "on_disconnect": on_disconnect,
         "orphan": {"stdin": True, "lease_s": None},
     }
+
+
+def _params(params: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """On this machine a model's directory may be written as the config's other paths: from its directory, or with ~."""
+    model = params.get("model")
+    if not isinstance(model, str) or Path(model).is_absolute():
+        return dict(params)
+    path = (config.path.parent / model).resolve()
+    if model.startswith("~"):
+        path = Path(os.path.expanduser(model))  # noqa: PTH111 - an unknown ~user stays as it is
+    elif not model.startswith(("./", "../")) and not path.is_dir():
+        return dict(params)  # a name on huggingface.co
+    return {**params, "model": str(path)}
 
 
 def write_job(run_dir: Path, job: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import shutil
 import sys
 import traceback
 from importlib.util import find_spec
@@ -30,6 +29,7 @@ from .control import Control, block_signals, take_stdin
 from .ending import Ending
 from .events import EventWriter, take_stdout
 from .failures import BadSpec, Cancelled, MissingDependency, TrainerError, explain
+from .finished import Finished
 from .handle import RunHandle
 from .predictions import PredictionsFile
 from .spec import check_params, read_spec
@@ -68,7 +68,10 @@ def main(spec_path: str, exit_code_file: Optional[str] = None) -> NoReturn:
         if control.stopping is not None:        # whatever broke, broke while stopping
             ending.cancelled(control.stopping)
         traceback.print_exc(file=sys.stderr)
-        ending.failed(session.explain(error))
+        reason = session.explain(error)
+        if hasattr(session, "finished"):
+            session.finished.forget()       # it would fail the same way again
+        ending.failed(reason)
 
 
 class Session:
@@ -136,7 +139,8 @@ class Session:
         spec = self.spec
         self.directories = {name: "%s/%s" % (protocol.ARTIFACTS_DIR, plain)
                             for name, plain in files.directory_names([s.name for s in spec.schemas]).items()}
-        shutil.rmtree(os.path.join(spec.workdir, protocol.ARTIFACTS_DIR), ignore_errors=True)
+        self.finished = Finished(spec, self.directories, self.params, self.bundle.digest)
+        self.finished.sweep()
         trained: Dict[str, Tuple[Optional[Trainer], str]] = {}
         for n, schema in enumerate(spec.schemas, 1):
             if trained and self.control.keep:
@@ -148,6 +152,7 @@ class Session:
         self.handle.prefix = ""
         scored = self._score([s for s in spec.schemas if s.name in trained], trained)
         self.handle.check()
+        self.finished.forget()
         self.ending.succeeded(
             model_version={name: version for name, (_, version) in trained.items()},
             label_order={s.name: list(s.labels) for s in spec.schemas if s.name in trained},
@@ -161,15 +166,19 @@ class Session:
         self.handle.check()
         self.events.emit("status", state=protocol.RUNNING, step="training '%s'%s" % (
             schema.name, " (%d of %d)" % (number, len(self.spec.schemas)) if many else ""))
+        version = self.finished.version(schema.name)
+        if version is not None:
+            self.handle.log("this scheme was trained before the job was started again; its model is kept")
+            return None, version
         train = self._usable(examples(self.bundle.rows("train"), schema, "train"), schema)
         val = examples(self.bundle.rows("val"), schema, "val")
-        plain = os.path.basename(self.directories[schema.name])
-        scratch = os.path.join(self.spec.workdir, protocol.CHECKPOINTS_DIR, plain)
-        task = Task(schema.name, schema.kind, schema.labels, self.params, self.spec.seed, scratch)
+        task = Task(schema.name, schema.kind, schema.labels, self.params, self.spec.seed,
+                    self.finished.scratch(schema.name))
         trainer = self.trainer(task, self.handle)
         trainer.fit(train, val)
         self.handle.check()
         version = self._save(trainer, schema)
+        self.finished.note(schema.name, version)
         return (None if many else trainer), version
 
     def _usable(self, train: List[Example], schema: SchemaSpec) -> List[Example]:

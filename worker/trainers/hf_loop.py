@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from ..failures import TrainerError, is_gpu_out_of_memory, is_host_out_of_memory
+from . import hf_checkpoint
 from .hf_batches import training_batches
 from .hf_predict import release, too_large
 
 if TYPE_CHECKING:
     from .base import Handle
     from .hf_batches import Collator, Encoded
+    from .hf_checkpoint import Checkpoints
     from .hf_precision import Precision
 
 METRIC_INTERVAL_S = 1.0
@@ -69,13 +71,14 @@ class Loop:
     """Trains ``model`` on encoded items; ``run`` is the trainer's handle.
 
     ``evaluate(model)`` gives (macro-F1, loss) on the held-out items, or None when there are too few.
-    After ``train`` the model holds the weights of the best epoch.
+    After ``train`` the model holds the weights of the best epoch. With ``checkpoints`` it goes on from
+    the newest of them, and ends in the same weights as if it had never been interrupted.
     """
 
     def __init__(self, model: Any, run: Handle, params: Mapping[str, Any], kind: str, seed: int, collator: Collator,
                  precision: Precision, weights: Any = None,
                  evaluate: Optional[Callable[[], Optional[Tuple[float, float]]]] = None,
-                 new: Sequence[str] = ()) -> None:
+                 new: Sequence[str] = (), checkpoints: Optional[Checkpoints] = None) -> None:
         self.model = model
         self.run = run
         self.params = params
@@ -88,7 +91,9 @@ class Loop:
         self.evaluate = evaluate or (lambda: None)
         self.at_once = params["batch_size"]     # items in one forward pass; the ladder halves it
         self.step = 0
+        self.epoch, self.group = 1, 0           # what comes next: the epoch, and the optimizer step in it
         self.best: Any = None                   # (score, epoch, weights)
+        self.checkpoints = checkpoints
         self._told = 0.0
 
     def train(self, encoded: Encoded, targets: Any, epochs: int) -> None:
@@ -98,22 +103,49 @@ class Loop:
         params = self.params
         groups_per_epoch = math.ceil(math.ceil(len(targets) / params["batch_size"]) / params["gradient_accumulation"])
         self.total = groups_per_epoch * epochs
-        warmup = params["warmup_ratio"] * self.total
+        self.warmup = params["warmup_ratio"] * self.total
         optimizer = make_optimizer(self.model, params, self.new_modules)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(
-            (n + 1) / (warmup + 1) if n < warmup else 1.0, max(0.0, (self.total - n) / max(1.0, self.total - warmup))))
+        self.paces = [group["lr"] for group in optimizer.param_groups]
         scaler = torch.amp.GradScaler("cuda") if self.precision.scales else None
-        for epoch in range(1, epochs + 1):
+        self._resume(optimizer, scaler)
+        for epoch in range(self.epoch, epochs + 1):
             self.model.train()
-            for group in self._groups(encoded.lengths, epoch):
+            groups = self._groups(encoded.lengths, epoch)
+            for number in range(self.group, len(groups)):
                 if self.run.keep_wanted():
                     return self._keep(epoch)
-                self._one_step(encoded, targets, group, optimizer, scaler)
-                schedule.step()
+                self._one_step(encoded, targets, groups[number], optimizer, scaler)
+                self.epoch, self.group = epoch, number + 1
+                self._checkpoint(optimizer, scaler)
+            self.group = 0
             if self._judge(epoch) and self._enough(epoch):
                 self.run.log("stopped early: no better epoch since epoch %d" % self.best[1])
                 break
         return self._restore()
+
+    def _pace(self, optimizer: Any) -> None:
+        """Sets the learning rates of this step: up over the warm-up, then down to nothing."""
+        n, warmup, total = self.step - 1, self.warmup, self.total
+        factor = (n + 1) / (warmup + 1) if n < warmup else 1.0
+        factor = min(factor, max(0.0, (total - n) / max(1.0, total - warmup)))
+        for group, pace in zip(optimizer.param_groups, self.paces):
+            group["lr"] = pace * factor
+
+    def _checkpoint(self, optimizer: Any, scaler: Any) -> None:
+        if self.checkpoints is None or not self.checkpoints.due():
+            return
+        random = hf_checkpoint.random_states(self.collate.device)
+        state, tensors = hf_checkpoint.collect(self.model, optimizer, scaler, self.best, random)
+        state.update(step=self.step, epoch=self.epoch, group=self.group, at_once=self.at_once)
+        self.checkpoints.save(self.step, state, tensors)
+
+    def _resume(self, optimizer: Any, scaler: Any) -> None:
+        found = self.checkpoints.latest() if self.checkpoints is not None else None
+        if found is None:
+            return
+        self.best, random = hf_checkpoint.put_back(found, self.model, optimizer, scaler)
+        hf_checkpoint.set_random(random, self.collate.device)
+        self.step, self.epoch, self.group, self.at_once = (found[0][k] for k in ("step", "epoch", "group", "at_once"))
 
     def _groups(self, lengths: Sequence[int], epoch: int) -> List[List[List[int]]]:
         """An epoch as lists of item indices, one list for each optimizer step."""
@@ -130,6 +162,7 @@ class Loop:
         self.step += 1
         if not math.isfinite(loss):
             self._not_finite("loss", loss)
+        self._pace(optimizer)
         if scaler:
             scaler.unscale_(optimizer)
         norm = torch.nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.requires_grad], CLIP_NORM)
@@ -200,17 +233,10 @@ class Loop:
         self.run.metric("val", "macro_f1", score, epoch)
         self.run.metric("val", "loss", loss, epoch)
         if self.best is None or (score, -loss) > self.best[0]:
-            state = {n: p.detach().to("cpu", copy=True) for n, p in self.model.state_dict().items()
-                     if n in self._trained_names()}
+            weights = self.model.state_dict()
+            state = {n: weights[n].detach().to("cpu", copy=True) for n in hf_checkpoint.trained_names(self.model)}
             self.best = ((score, -loss), epoch, state)
         return True
-
-    def _trained_names(self) -> Set[str]:
-        """Names in the state dict that training changes: trained parameters, and buffers (running statistics)."""
-        if not hasattr(self, "_names"):
-            frozen = {n for n, p in self.model.named_parameters() if not p.requires_grad}
-            self._names = set(self.model.state_dict()) - frozen
-        return self._names
 
     def _enough(self, epoch: int) -> bool:
         patience = self.params["early_stopping"]

@@ -59,6 +59,9 @@ PARAMS = {
         "class_weights": {"type": "boolean", "default": False,
                           "description": "weigh labels by the inverse of how often they occur"},
         "gradient_accumulation": dict(_WHOLE, minimum=1, default=1, description="batches of one step"),
+        "checkpoint_minutes": {"type": ["number", "null"], "minimum": 0, "default": 10,
+                               "description": "time between two checkpoints, from which a job that is started again "
+                                              "goes on; null for none"},
     },
 }
 
@@ -84,6 +87,7 @@ class HFTextClassification(Trainer):
         """Fine-tunes on the train items; the val items choose the best epoch when there are at least five."""
         from . import hf_model
         from .hf_batches import Collator, encode
+        from .hf_checkpoint import Checkpoints, fingerprint
         from .hf_loop import Loop
         from .hf_precision import Precision
 
@@ -116,8 +120,12 @@ class HFTextClassification(Trainer):
         epochs = params["epochs"] or self._auto_epochs(len(train))
         run.log("training for %d epochs in %s on %s" % (epochs, training.name, run.device))
         run.step("training")
+        checkpoints = None
+        if params["checkpoint_minutes"] is not None:
+            mark = fingerprint(task, directory, train, held)
+            checkpoints = Checkpoints(task.scratch, mark, params["checkpoint_minutes"], run)
         loop = Loop(self.model, run, params, task.kind, task.seed, self._collate, training,
-                    self._class_weights([e.target for e in train]), self._judge, new)
+                    self._class_weights([e.target for e in train]), self._judge, new, checkpoints)
         loop.train(encoded, self._tensor([e.target for e in train]), epochs)
 
     def _quiet(self) -> None:

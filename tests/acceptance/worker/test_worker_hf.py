@@ -146,6 +146,28 @@ def test_the_same_seed_is_the_same_model(make_job, models):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("lora", [None, {}])
+def test_a_job_that_was_killed_and_requeued_ends_in_the_same_model(make_job, models, lora):
+    if lora is not None:
+        pytest.importorskip("peft")
+    asked = params(models["bert"], epochs=3, early_stopping=0, lora=lora, checkpoint_minutes=0)
+    whole = make_job("hf-text-classification", params=asked)
+    assert whole.run() == 0, whole.stderr[-3000:]
+    job = make_job("hf-text-classification", name="again", params=asked).start()
+    folder = job.dir / "checkpoints" / "sentiment"
+    job.wait_until(lambda: (folder / "step-00000010" / "COMPLETE").exists(), "the tenth checkpoint")
+    job.process.kill()
+    job.end()
+    assert job.exit_code is None
+    (folder / "step-00009999").mkdir()          # the newest, torn
+    assert job.run(env={"SLURM_RESTART_COUNT": "1"}) == 0, job.stderr[-3000:]
+    assert job.last["attempt"] == 2 and {e["attempt"] for e in job.events()} == {1, 2}
+    assert any(m.startswith("resumed from step ") and "step 9999 was incomplete" in m for m in job.logs("info"))
+    assert job.last["model_version"] == whole.last["model_version"]
+    assert (job.dir / "predictions.jsonl").read_bytes() == (whole.dir / "predictions.jsonl").read_bytes()
+    assert not (job.dir / "checkpoints").exists() and not (whole.dir / "checkpoints").exists()
+
+
 def test_a_loss_that_explodes_ends_the_run_with_the_step(make_job, models):
     job = make_job("hf-text-classification", params=params(models["bert"], learning_rate=1e30, precision="fp32"))
     assert job.run() == 1

@@ -281,6 +281,40 @@ def test_a_full_disk_is_named(make_job, tmp_path):
     assert "predictions" not in (tmp_path / "out" / "names").read_text()
 
 
+def test_a_job_that_starts_again_keeps_the_schemes_that_it_had_trained(make_job):
+    job = make_job("test-slow", schemas=("sentiment", "topics"), params={"steps": 20, "step_seconds": 0.1}).start()
+    job.until("training 'topics'")
+    job.process.kill()
+    job.end()
+    model = job.dir / "artifacts" / "sentiment" / "shares.json"
+    before = model.stat().st_mtime_ns
+    (job.dir / "artifacts" / "topics").mkdir()          # begun, and torn
+    assert job.run(env={"SLURM_RESTART_COUNT": "2"}) == 0, job.stderr
+    assert model.stat().st_mtime_ns == before
+    assert job.last["attempt"] == 3 and set(job.last["metrics"]) == {"sentiment", "topics"}
+    assert "trained before the job was started again" in "".join(job.logs("info"))
+    assert {"sentiment/shares.json", "topics/shares.json"} <= set(job.artifacts())
+    assert not (job.dir / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("spoil", ["model", "mark"])
+def test_a_scheme_whose_model_is_not_what_was_saved_is_trained_again(make_job, spoil):
+    job = make_job("test-quick")
+    assert job.run() == 0
+    version = job.last["model_version"]["sentiment"]
+    done = job.dir / "checkpoints" / "sentiment" / "done.json"
+    done.parent.mkdir(parents=True)
+    mark = {"run": "run-1", "trainer": "test-quick", "params": {}, "seed": 0, "bundle": "0" * 64, "version": version}
+    if spoil == "mark":
+        mark["seed"] = 1
+    else:
+        (job.dir / "artifacts" / "sentiment" / "shares.json").write_text("{}")
+    done.write_text(json.dumps(mark))
+    assert job.run() == 0, job.stderr
+    assert job.last["model_version"]["sentiment"] == version
+    assert not any("before the job was started again" in line for line in job.logs("info"))
+
+
 def test_the_number_of_threads_is_over_what_the_login_shell_says(make_job):
     job = make_job("test-quick", limits={"num_threads": 2})
     job.run(env={"OMP_NUM_THREADS": "1"})
