@@ -23,7 +23,7 @@ from .explain import failure
 from .line import Line
 from .plan import script
 from .talk import Result, SshError, Talk, new_mark, opening
-from .untar import BadArchive, safe_name, untar
+from .untar import BadArchive, CutShort, safe_name, untar
 
 _MOST_FILES = 100_000
 _PIPE = 1 << 20
@@ -124,9 +124,7 @@ def _fetch(line: Line, desk: Desk, facts: Mapping[str, Any], host: str, fresh: P
                        whole=False)
         fresh.mkdir(mode=0o700)
         _copy(talk, desk, host, manifest, fresh, stall)
-        code = talk.ended(time.monotonic() + stall)
-        if code != 0:
-            raise BadArchive(f"the sender ended with exit code {code}")
+        _why_it_ended(talk)
     final = desk.run_dir / places.ARTIFACTS
     shutil.rmtree(final, ignore_errors=True)
     fresh.rename(final)
@@ -158,11 +156,18 @@ def _copy(talk: Talk, desk: Desk, host: str, manifest: Manifest, fresh: Path, st
 
     try:
         untar(read, fresh, manifest.sizes, on_bytes)
-    except BadArchive:
-        # cut short because the connection broke is the weather, and not the sender's doing
-        if talk.ended(time.monotonic() + 1) == 255:
-            raise SshError("the copy broke off", stderr=talk.stderr(), code=255) from None
+    except CutShort:
+        _why_it_ended(talk)
         raise
+
+
+def _why_it_ended(talk: Talk) -> None:
+    """An ssh that lost its connection, or was killed, is the weather and not the sender's doing."""
+    code = talk.ended(time.monotonic() + bounds().copy_stall_s)
+    if code is None or code == 255 or code < 0:
+        raise SshError("the copy broke off", stderr=talk.stderr(), code=code)
+    if code != 0:
+        raise BadArchive(f"the sender ended with exit code {code}")
 
 
 def _mb(count: int) -> int:

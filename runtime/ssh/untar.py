@@ -21,6 +21,10 @@ class BadArchive(Exception):
     """The archive holds something that is not allowed, or is not whole."""
 
 
+class CutShort(BadArchive):
+    """The archive ends before its end."""
+
+
 def untar(
     read: Callable[[int], bytes], target: Path, sizes: Mapping[str, int],
     on_bytes: Callable[[int], None] = lambda n: None,
@@ -121,7 +125,7 @@ class _Reader:
     def some(self, most: int) -> bytes:
         data = self._read(most)
         if not data:
-            raise BadArchive("the archive is cut short")
+            raise CutShort("the archive is cut short")
         return data
 
     def exactly(self, size: int) -> bytes:

@@ -44,6 +44,7 @@ body = {{
 sys.stdout.buffer.write(body)
 sys.stdout.flush()
 if how[0] == "stall":
+    open({home!r} + "/tar.stalled", "w").close()
     time.sleep(600)
 """
 
@@ -161,8 +162,7 @@ def test_a_connection_lost_in_the_copy_is_made_again(remote, plain_bashrc):
     hostile(study, "stall")
     process, run_id = study.train("test-quick")
     study.reaches(run_id, "fetching")
-    study.wait_until(lambda: study.account.processes("tar -cf"), "the copy")
-    hostile(study, "none")
+    study.wait_until((study.account.home / "tar.stalled").exists, "the copy")
     (study.account.home / "bin" / "tar").unlink()
     for pid in study.ssh_processes():
         with contextlib.suppress(ProcessLookupError):
