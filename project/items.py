@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,12 @@ from typing import Any, NamedTuple
 from ..schema.config import Config
 from ..schema.errors import UserError
 from .records import read_records
+
+#: Items that a Potato server shows and the data files do not hold, below task_dir: a line that says who wrote it,
+#: then ``{"id", "text"}`` each. The plugin writes it.
+LIVE_ITEMS = "training/live_items.jsonl"
+_OTHERS = ("data_sources", "data_directory")
+_KINDS = (".json", ".jsonl", ".csv", ".tsv")
 
 
 class Item(NamedTuple):
@@ -24,11 +31,23 @@ def read_items(config: Config) -> Iterator[Item]:
 
     A million items pass through in constant memory but for eight-byte marks of the ids seen.
     Raises UserError, naming file and line or record: a file that cannot be read, a record that is
-    no object, no id, no text, an id that came before; and when there are no items at all.
+    no object, no id, no text, an id that came before; and when there are no items at all. Items of sources
+    that only Potato reads are those that its server has written down.
     """
-    refuse_other_sources(config)
-    id_key, text_key = config.id_key, config.text_key
+    live = config.task_dir / LIVE_ITEMS
+    has_live = live.is_file()
     seen: set[int] = set()
+    if reads_sources(config) or not has_live:
+        refuse_other_sources(config)
+        yield from _items_of_files(config, seen)
+    if has_live:
+        yield from _live_items(live, seen)
+    if not seen:
+        raise UserError(f"{_names(config)}: no items", "a run needs items and annotations of them")
+
+
+def _items_of_files(config: Config, seen: set[int]) -> Iterator[Item]:
+    id_key, text_key = config.id_key, config.text_key
     for path in config.data_files:
         shown = shown_path(config, path)
         unit, records = read_records(path, shown, (id_key, text_key))
@@ -47,17 +66,48 @@ def read_items(config: Config) -> Iterator[Item]:
                     'give it a text, or take it out of the data file',
                 )
             yield Item(item_id, text, record)
-    if not seen:
-        raise UserError(f"{_names(config)}: no items", "a run needs items and annotations of them")
+
+
+def _live_items(path: Path, seen: set[int]) -> Iterator[Item]:
+    """What a server wrote down beyond the data files; a line that is being written does not count yet."""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                row = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                continue
+            if isinstance(row, dict) and isinstance(row.get("id"), str) and isinstance(row.get("text"), str):
+                mark = hash(row["id"])
+                if mark not in seen:
+                    seen.add(mark)
+                    yield Item(row["id"], row["text"], row)
+
+
+def file_ids(config: Config) -> set[str]:
+    """The ids in the data files, whatever else is in there. Raises UserError for a file that cannot be read."""
+    ids = set()
+    for path in config.data_files:
+        _, records = read_records(path, shown_path(config, path), (config.id_key,))
+        for _, record in records:
+            item_id = _id_of(record, config.id_key)
+            if item_id is not None:
+                ids.add(item_id)
+    return ids
+
+
+def reads_sources(config: Config) -> bool:
+    """Whether this program reads everything that the config names as a source of items."""
+    others = any(config.raw.get(key) for key in _OTHERS)
+    return not others and bool(config.data_files) and all(p.suffix.lower() in _KINDS for p in config.data_files)
 
 
 def refuse_other_sources(config: Config) -> None:
     """Raises UserError for the ways to name items that this program does not read."""
-    for key in ("data_sources", "data_directory"):
+    for key in _OTHERS:
         if config.raw.get(key):
             raise UserError(
                 f"{key}: items are read from data_files only",
-                "list the files (json, jsonl, csv or tsv) under data_files",
+                "list the files (json, jsonl, csv or tsv) under data_files, or let Potato's server invoke this program",
             )
     if not config.data_files:
         raise UserError("data_files is empty", "list the files (json, jsonl, csv or tsv) there")

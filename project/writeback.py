@@ -53,7 +53,7 @@ def publish(
         judge = _Judge(config, enabled, _ids(config, check), labelled)
     else:
         judge = _Judge(config, [], set(), set())
-    with _alone(destination), replacing(destination) as out:
+    with alone(destination), replacing(destination) as out:
         for n, row in enumerate(_rows(predictions)):
             if n % 1000 == 0:
                 check()
@@ -74,7 +74,7 @@ def retract(destination: Path, run_id: str) -> int:
     """Removes the run's rows from ``destination``; how many there were."""
     if not destination.exists():
         return 0
-    with _alone(destination), replacing(destination) as out:
+    with alone(destination), replacing(destination) as out:
         return _keep(destination, out, lambda row: row["run_id"] != run_id)
 
 
@@ -183,7 +183,7 @@ def _keep(path: Path, out: BinaryIO, stays: Any) -> int:
 
 
 @contextlib.contextmanager
-def _alone(destination: Path) -> Iterator[None]:
+def alone(destination: Path) -> Iterator[None]:
     """Holds off another publish or retract: each reads the file that it replaces."""
     destination.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(destination.with_name(f".{destination.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)

@@ -46,16 +46,20 @@ class AutoRetrain:
         """``{"enabled", "words", "new_annotations"?, "update_frequency"?}`` as of the last look."""
         return dict(self._told)
 
-    def look(self) -> None:
-        """Starts a run when it is time. Never raises UserError: it becomes the words."""
+    def look(self) -> bool:
+        """Starts a run when it is time; False when it is too soon to look again.
+
+        Never raises UserError: it becomes the words.
+        """
         if time.monotonic() < self._next_look:
-            return
+            return False
         self._next_look = time.monotonic() + _LOOK_S
         try:
             self._told = self._look()
         except UserError as error:
             self._next_look = time.monotonic() + _LOOK_S * 3
             self._told = {"enabled": True, "words": f"none started: {error.message.splitlines()[0]}"}
+        return True
 
     def close(self) -> None:
         if self._lock is not None:

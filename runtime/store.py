@@ -103,6 +103,10 @@ class Store:
             self._local.db = db
         return db
 
+    def after_fork(self) -> None:
+        """In a forked child. Its parent's connections are not used, nor closed: SQLite allows neither."""
+        self._before_fork, self._local = self._local, threading.local()
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """For what must be decided and written in one piece; nobody else writes meanwhile."""

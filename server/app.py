@@ -53,11 +53,14 @@ def make_blueprint(study: Study, door: Door, auto: Any) -> flask.Blueprint:
     add_api(routes, study, shared.indexes, auto)
 
     @routes.before_request
-    def guard() -> None:
+    def guard() -> flask.Response | None:
         door.check_host()
         name = (flask.request.endpoint or "").rpartition(".")[2]
+        if name in ("login", "sign_in", "sign_out") and (elsewhere := door.sign_in_at()):
+            return flask.Response("", 303, {"Location": elsewhere})
         if name not in _OPEN:
             flask.g.who = door.admit()
+        return None
 
     @routes.after_request
     def headers(response: flask.Response) -> flask.Response:

@@ -25,7 +25,7 @@ from .settings import Settings
 #: How long a browser stays signed in.
 COOKIE_S = 7 * 24 * 3600
 SAFE = ("GET", "HEAD", "OPTIONS")
-Who = Literal["key", "loopback", "cookie"]
+Who = Literal["key", "loopback", "cookie", "potato"]
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?\Z")
 #: Any of these means that the request came through a proxy, so its address says nothing of who asks.
@@ -121,6 +121,10 @@ class Door:
         if not right:
             self._attempts.failed(address)
         return right
+
+    def sign_in_at(self) -> str:
+        """Where one signs in, when it is not on a page of ours."""
+        return ""
 
     # --- the cookie ----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from ..project.writeback import published_runs
 from ..runtime import places
+from ..runtime.slurm.words import job_words
 from ..runtime.store import Run
 from . import artifacts, charts, logtail, views
 from .rendering import size
@@ -61,7 +62,7 @@ def values(shared: Shared, run: Run, word: str) -> dict[str, Any]:
         "log": log, "word": word, "found": logtail.matching(path, word) if word else [],
         "files": files, "files_size": size(sum(file.size for file in files)),
         "artifact_uri": (run.facts.get("report") or {}).get("artifact_uri", ""),
-        "scripts": scripts(run_dir), "facts": run.facts, "phases": _phases(run),
+        "scripts": scripts(run_dir), "facts": run.facts, "phases": _phases(run), "job": job_words(run.facts),
         "published": run.over and run.run_id in published_runs(shared.study.places.prelabels),
         "record": json.dumps(views.record(run), indent=1, ensure_ascii=False),
     }

@@ -10,12 +10,11 @@ import sys
 import threading
 from typing import Any
 
-from ..runtime import summon
 from ..runtime.http_server import make_server
-from ..runtime.notify import Deliveries
 from ..schema.report import line_of
 from .app import make_app
 from .auto import Automatic
+from .keeper import Keeper
 from .ports import bind
 from .settings import settings
 from .study import Study
@@ -49,9 +48,10 @@ def serve(
     thread.start()
     bound = server.socket.getsockname()[1]
     _greet(host, bound, given)
-    keeper = threading.Thread(target=_keep, args=(study, auto, stop.event), name="keeper", daemon=True)
+    keeper = Keeper(study, auto, _LOOK_S, say=lambda text: _say(f"warning: {text}"))
     keeper.start()
     stop.event.wait()
+    keeper.stop()
     _say("stopping; runs go on without this server")
     with contextlib.suppress(OSError):
         server.stop()
@@ -74,24 +74,6 @@ class _Stop:
             os._exit(128 + number)
         self.code = 130 if number == signal.SIGINT else 0
         self.event.set()
-
-
-def _keep(study: Study, auto: Automatic, stop: threading.Event) -> None:
-    """A supervisor that was killed is started again while a run or a release is open."""
-    said = ""
-    while True:
-        try:
-            if study.store.open_runs() or study.store.releases() or Deliveries(study.store, study.places).owed():
-                summon.ensure_supervisor(study.places)
-            auto.look()
-            said = ""
-        except Exception as error:  # whatever it is, tomorrow it may be gone; the page must not be
-            text = f"{type(error).__name__}: {error}"
-            if text != said:
-                _say(f"warning: {text}")
-            said = text
-        if stop.wait(_LOOK_S):
-            return
 
 
 def _greet(host: str, port: int, given: Any) -> None:

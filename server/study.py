@@ -61,6 +61,11 @@ class Study:
     def run_dir(self, run: Run) -> Path:
         return self.places.run_dir(run.run_id)
 
+    def after_fork(self) -> None:
+        """In a forked child: nothing is shared with the process before."""
+        self._lock = threading.Lock()
+        self.store.after_fork()
+
     def summon(self) -> None:
         """Makes sure that a supervisor is at it. Raises UserError when none comes up."""
         summon.ensure_supervisor(self.places)
