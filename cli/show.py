@@ -35,6 +35,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..runtime import lookup
     from ..runtime.places import Places
+    from ..runtime.slurm.words import job_words
     from .runs import ran_on, record
 
     where = Places(task_dir(args.config))
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         ("connection", "" if found.over else _connection(facts)), ("", _release(store, found.run_id)),
         ("step", found.step), ("trainer", found.trainer), ("schemas", ", ".join(found.schemas)),
         ("params", ", ".join(f"{k}={v}" for k, v in found.params.items())), ("ran on", ran_on(found)),
+        ("job", job_words(facts)),
         ("started by", f"{found.started_by} ({found.trigger})"), ("queued", when(found.created)),
         ("ended", when(found.ended)), ("took", took(found)),
         ("items", ", ".join(f"{n} {name}" for name, n in (facts.get("splits") or {}).items())),

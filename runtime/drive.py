@@ -23,6 +23,7 @@ from ..worker.protocol import (
     FAILED,
     FETCHING,
     PREPARING,
+    STREAM_AGENT,
     SUCCEEDED,
 )
 from . import claims, launchers, places, runlog, tokens, verdict
@@ -275,8 +276,11 @@ class Drive:
 
 
 def _of_this_attempt(error: dict[str, Any] | None, attempt: int) -> dict[str, Any] | None:
-    """An error of an attempt that a scheduler has put behind tells nothing of how the run ended."""
-    return error if error and error.get("attempt", attempt) >= attempt else None
+    """A worker's error in an attempt that a scheduler has put behind tells nothing of how the run ended; what the
+    agent says, it says at the end."""
+    if not error or error.get("stream") == STREAM_AGENT or error.get("attempt", attempt) >= attempt:
+        return error
+    return None
 
 
 def _predictions(saved: dict[str, Any], result: dict[str, Any]) -> str:

@@ -97,6 +97,8 @@ def _progress(news: News, event: Mapping[str, Any], attempt: int, stream: str) -
 
 
 def _log(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
+    if "scheduler_calls" in event:
+        news.facts.setdefault("machine", {})["scheduler_calls"] = _plain(event["scheduler_calls"])
     message = text(event.get("msg", ""))
     if not message:
         return

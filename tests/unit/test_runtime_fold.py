@@ -2,7 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from potato_training.runtime.drive import _of_this_attempt
 from potato_training.runtime.fold import fold
+from potato_training.runtime.slurm.words import job_words
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=40),
@@ -20,6 +22,29 @@ def test_status_moves_and_tells():
     assert news.moves == [(1, "running", "training")]
     assert news.facts["machine"]["host"] == "node07"
     assert any("node07" in line for line in news.log)
+
+
+def test_what_a_run_costs_the_scheduler_is_in_its_record():
+    news = fold("agent", [
+        {"event": "status", "scheduler_job": "4242", "node": "node07", "scheduler_calls": {"sbatch": 1}},
+        {"event": "log", "msg": "calls: ...", "scheduler_calls": {"sbatch": 1, "squeue": 2}},
+    ])
+    assert job_words(news.facts) == "SLURM job 4242 on node07; calls: sbatch 1, squeue 2"
+    assert job_words({}) == ""
+
+
+@given(JSON)
+def test_whatever_a_record_says_of_a_job_it_can_be_shown(value):
+    facts = fold("agent", [{"event": "status", "scheduler_job": "1", "scheduler_calls": value, "node": value}]).facts
+    assert job_words(facts).startswith("SLURM job 1")
+
+
+def test_an_error_of_an_earlier_attempt_tells_nothing_of_the_end():
+    worker = fold("worker", [{"event": "error", "attempt": 1, "message": "stopped"}]).facts["error"]
+    agent = fold("agent", [{"event": "error", "attempt": 1, "message": "the time limit"}]).facts["error"]
+    assert [_of_this_attempt(worker, n) for n in (1, 2)] == [worker, None]
+    assert _of_this_attempt(agent, 2) == agent
+    assert _of_this_attempt(None, 2) is None
 
 
 def test_a_far_side_cannot_name_an_end_or_a_state_of_ours():

@@ -91,18 +91,6 @@ def test_a_body_that_is_no_json_by_its_type(site):
     assert site.post("api/runs", "trainer=x", Content_Type="text/plain").status == 415
 
 
-def test_a_backend_that_this_version_cannot_run_on(server):
-    from potato_training.runtime import launchers
-
-    entries = {"slurm": {"type": "slurm", "host": "h", "remote_dir": "/shared/pt"}, "agent": {"type": "agent"}}
-    kind = next((kind for kind in entries if kind not in launchers.KINDS), None)
-    if kind is None:
-        pytest.skip("this version can run on every kind of backend")
-    site = server(config={"model_training": {"enabled": True, "backends": {"there": entries[kind]}}})
-    answer = site.post("api/runs", {"backend": "there"})
-    assert (answer.status, answer.json["field"], answer.json["started"]) == (400, "backend", False)
-
-
 def test_training_switched_off(server):
     site = server(config={"model_training": {"enabled": False}})
     answer = site.post("api/runs", {})
