@@ -9,14 +9,18 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import select
 import socket
 from typing import Any, BinaryIO, Callable, Dict, Iterator, Optional
 from urllib.parse import urlsplit
 
+from .http_upload import TooShort, Upload
+
 _MAX_ANSWER = 4 << 20
 _BLOCK = 1 << 16
-
+#: Of one try to connect: a lost packet is cheaper to send again than to wait for.
+CONNECT_S = 5.0
+#: What a proxy that takes a whole body before it passes it on is granted for that.
+SLOWEST_BYTES_S = 2e6
 
 Connect = Callable[[str, float], http.client.HTTPConnection]
 
@@ -88,23 +92,13 @@ class Client:
                 connection.putheader(name, value)
             connection.putheader("Content-Length", str(size))
             connection.endheaders()
-        left = size
-        while left and not _readable(connection.sock):
-            block = file.read(min(_BLOCK, left))
-            if not block:
-                self.close()
-                raise Unreachable("the file became shorter while it was sent")
-            try:
-                connection.send(block)
-            except (BrokenPipeError, ConnectionResetError):
-                break  # an answer may be there all the same
-            except OSError as error:
-                self.close()
-                raise Unreachable(describe(error)) from error
-            left -= len(block)
-            each_block()
-        with self._broken_is_unreachable():
-            answer = self._whole(connection.getresponse())
+        sending = Upload(connection, each_block, self._broken_is_unreachable)
+        try:
+            left = sending.send(file, size)
+        except TooShort:
+            self.close()
+            raise Unreachable("the file became shorter while it was sent") from None
+        answer = self._whole(sending.answer(self.timeout if left else self.timeout + size / SLOWEST_BYTES_S))
         if left:
             self.close()
         return answer
@@ -120,6 +114,7 @@ class Client:
     def _open(self) -> http.client.HTTPConnection:
         if self._kept is None:
             self._kept = self._connect(self._address, self.timeout)
+            self._kept._create_connection = _open_tcp  # type: ignore[attr-defined]
         if self._kept.sock is not None:
             self._kept.sock.settimeout(self.timeout)
         self._kept.timeout = self.timeout
@@ -221,6 +216,12 @@ def plain_connect(address: str, timeout: float) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
 
 
+def _open_tcp(address: Any, timeout: float, source: Any = None) -> socket.socket:
+    sock = socket.create_connection(address, min(timeout, CONNECT_S), source)
+    sock.settimeout(timeout)
+    return sock
+
+
 def encode(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
@@ -235,7 +236,3 @@ def describe(error: BaseException) -> str:
         return "the answer broke off"
     text = getattr(error, "strerror", None) or str(error)
     return text or type(error).__name__
-
-
-def _readable(sock: Any) -> bool:
-    return bool(select.select([sock], [], [], 0)[0])

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -94,34 +95,33 @@ def test_a_link_that_is_cut_three_times_during_the_download(behind_nat, network)
     assert job["bundle"]["size"] == size
 
 
-@pytest.mark.parametrize(("seconds", "bounds", "timeout"), [
-    pytest.param(10, SHORT, 24, id="short"),
-    pytest.param(100, {}, 120, id="as-promised", marks=pytest.mark.slow),
-])
-def test_a_link_that_is_cut_during_training_costs_nothing(behind_nat, network, seconds, bounds, timeout):
-    far = behind_nat(bounds=bounds, heartbeat_timeout_s=timeout)
+@pytest.mark.slow
+def test_a_link_that_is_cut_for_100_seconds_during_training_costs_nothing(behind_nat, network):
+    """As promised: with the timeouts as they come, and the training going on meanwhile."""
+    far = behind_nat()
     network.wire.delay_s = 0.01
     far.serve()
     far.agent()
-    steps = 30 * seconds  # a step is 0.05 s: the training lasts half as long again as the cut
-    process, run_id = far.study.train("test-slow", *TO_STATION, steps=steps, step_seconds=0.05)
+    process, run_id = far.study.train("test-slow", *TO_STATION, steps=100_000, step_seconds=0.3)
     far.study.reaches(run_id, "running")
-    far.study.wait_until(lambda: len(far.study.events(run_id)) > 3, "some events")
+    far.study.wait_until(lambda: len(steps_of(far.study.events(run_id))) > 1, "some steps")
     network.wire.cut = True
+    cut_at = time.monotonic()
     (worker,) = far.study.wait_until(lambda: workers(far, run_id), "the worker")
-    events = far.job(run_id) / "events.jsonl"
-    # the clock of the cut is the training's own: each step that is said on the far side took 0.05 s
-    until = last_step(events) + seconds / 0.05
-    far.study.wait_until(lambda: last_step(events) > until, "the cut's end", patience=seconds * 3 + 60)
-    there = len(far.study.events(run_id))
-    assert there < len(events.read_text().splitlines()), "nothing came through meanwhile"
+    far.study.wait_until(lambda: time.monotonic() - cut_at >= 100, "the cut's end", patience=200)
+    there = steps_of(far.study.events(run_id))
+    lines = (far.job(run_id) / "events.jsonl").read_text().split("\n")[:-1]  # the last one may be half written
+    done = steps_of(map(json.loads, lines))
+    assert far.study.run(run_id).state == "running"
+    assert len(done) > len(there) + 20, "it trained on, and nothing came through"
     network.wire.cut = False
+    far.study.wait_until(lambda: set(done) <= set(steps_of(far.study.events(run_id))), "what was said meanwhile")
+    assert far.study.store().wish(run_id, "keep") == "left"
     output, code = far.study.finish(process)
     assert code == 0, output
-    run = far.study.ended(run_id)
-    assert run.state == "succeeded"
-    told = [e["current"] for e in far.study.events(run_id) if e["event"] == "progress" and e["phase"] == "fit"]
-    assert told == sorted(set(told)) and told[-1] == steps, "nothing twice, nothing out of order"
+    assert far.study.ended(run_id).state == "succeeded"
+    told = steps_of(far.study.events(run_id))
+    assert told == sorted(set(told)), "nothing twice, nothing out of order"
     assert {e["pid"] for e in far.study.events(run_id) if "pid" in e} == {worker}
 
 
@@ -158,10 +158,9 @@ def test_predictions_over_a_bad_link_arrive_as_they_were(behind_nat, network):
     assert len(saved.splitlines()) == result["n_predictions"] > 1400
 
 
-def last_step(events):
-    """The last step of the training that is in a file of events."""
-    steps = [json.loads(line).get("current", 0) for line in events.read_text().splitlines() if '"progress"' in line]
-    return steps[-1] if steps else 0
+def steps_of(events):
+    """The steps of the training that events tell of; not every one is told."""
+    return [event["current"] for event in events if event["event"] == "progress" and event["phase"] == "fit"]
 
 
 def workers(far, run_id):

@@ -26,7 +26,7 @@ http {{
   client_max_body_size {most};
   keepalive_timeout {idle}s; proxy_read_timeout {idle}s; proxy_send_timeout {idle}s; send_timeout {idle}s;
   server {{
-    listen 127.0.0.1:{port} ssl;
+    listen 127.0.0.1:{port} ssl; ssl_protocols TLSv1.2 TLSv1.3;
     ssl_certificate {root}/cert.pem; ssl_certificate_key {root}/key.pem;
     location / {{
       proxy_pass http://127.0.0.1:{upstream};
