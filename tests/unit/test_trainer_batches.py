@@ -40,3 +40,16 @@ def test_prediction_batches_have_every_item_once_within_the_budget(lengths, most
         assert len(batch) == 1 or max(lengths[n] for n in batch) * len(batch) <= most
     firsts = [lengths[b[0]] for b in batches]
     assert firsts == sorted(firsts, reverse=True)
+
+
+def test_half_a_character_reaches_no_tokenizer():
+    assert hf_batches.readable("a \ud83d b") == "a \ufffd b"
+    assert hf_batches.readable("a \ud83d\ude00 b") == hf_batches.readable("a \U0001f600 b") == "a \U0001f600 b"
+
+    class Tokenizer:
+        eos_token_id = pad_token_id = 0
+
+        def __call__(self, texts, **_):
+            return {"input_ids": [list(text.encode("utf-8")) for text in texts]}
+    rows = hf_batches.encode(Tokenizer(), ["x", "\udc00"], 8, lambda: None).rows
+    assert rows[1]["input_ids"] == list("\ufffd".encode())

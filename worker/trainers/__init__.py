@@ -13,10 +13,11 @@ from .base import Trainer, TrainerInfo
 _BUILT_IN = {
     "sklearn-text": "sklearn_text:SklearnText",
     "hf-text-classification": "hf_text_classification:HFTextClassification",
+    "llm-lora": "llm_lora:LLMLora",
 }
 BUILTIN_NAMES = tuple(_BUILT_IN)
 #: Names that the product knows and this version does not bring yet.
-PLANNED = ("llm-lora", "decision-calibrate")
+PLANNED = ("decision-calibrate",)
 ENTRY_POINTS = "potato_training.trainers"
 
 

@@ -13,6 +13,15 @@ MEGABATCH = 50          # batches that are sorted together: enough to be even, f
 TOKENISE_AT_ONCE = 256
 
 
+def readable(text: str) -> str:
+    """The text without halves of surrogate pairs, which tokenizers refuse."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 class Encoded:
     """Token ids of many texts. ``rows`` are dicts of lists (input_ids and what else the tokenizer gives)."""
 
@@ -26,7 +35,7 @@ def encode(tokenizer: Any, texts: Sequence[str], max_length: int, check: Callabl
     rows = []
     for start in range(0, len(texts), TOKENISE_AT_ONCE):
         check()
-        some = list(texts[start:start + TOKENISE_AT_ONCE])
+        some = [readable(text) for text in texts[start:start + TOKENISE_AT_ONCE]]
         portion = tokenizer(some, truncation=True, max_length=max_length, padding=False)
         keys = [k for k in ("input_ids", "token_type_ids") if k in portion]
         for n in range(len(portion["input_ids"])):

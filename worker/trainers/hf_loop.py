@@ -72,13 +72,15 @@ class Loop:
 
     ``evaluate(model)`` gives (macro-F1, loss) on the held-out items, or None when there are too few.
     After ``train`` the model holds the weights of the best epoch. With ``checkpoints`` it goes on from
-    the newest of them, and ends in the same weights as if it had never been interrupted.
+    the newest of them, and ends in the same weights as if it had never been interrupted. ``objective(inputs,
+    items)`` gives the loss of each item where it is not that of a classifier.
     """
 
     def __init__(self, model: Any, run: Handle, params: Mapping[str, Any], kind: str, seed: int, collator: Collator,
                  precision: Precision, weights: Any = None,
                  evaluate: Optional[Callable[[], Optional[Tuple[float, float]]]] = None,
-                 new: Sequence[str] = (), checkpoints: Optional[Checkpoints] = None) -> None:
+                 new: Sequence[str] = (), checkpoints: Optional[Checkpoints] = None,
+                 objective: Optional[Callable[[Any, Sequence[int]], Any]] = None) -> None:
         self.model = model
         self.run = run
         self.params = params
@@ -94,6 +96,7 @@ class Loop:
         self.epoch, self.group = 1, 0           # what comes next: the epoch, and the optimizer step in it
         self.best: Any = None                   # (score, epoch, weights)
         self.checkpoints = checkpoints
+        self.objective = objective
         self._told = 0.0
 
     def train(self, encoded: Encoded, targets: Any, epochs: int) -> None:
@@ -215,8 +218,9 @@ class Loop:
                 part = batch[start:start + self.at_once]
                 inputs = self.collate(encoded, part)
                 with self.precision.context():
-                    logits = self.model(**inputs).logits
-                loss = losses(self.kind, logits, targets[part], self.weights).sum() / count
+                    found = self.objective(inputs, part) if self.objective else self.model(**inputs).logits
+                each = found if self.objective else losses(self.kind, found, targets[part], self.weights)
+                loss = each.sum() / count
                 (scaler.scale(loss) if scaler else loss).backward()
                 total = total + loss.detach()
         return float(total)             # one wait for the device at each step, which also finds a NaN at that step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 from ..failures import OutOfMemory, is_gpu_out_of_memory, is_host_out_of_memory
 from .hf_batches import Collator, Encoded, prediction_batches
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 CPU_TOKENS, GPU_TOKENS = 2048, 32768        # padded tokens of a batch
 
 
-def predict_logits(model: Any, encoded: Encoded, collate: Collator, precision: Precision, run: Handle) -> Any:
+def predict_logits(model: Any, encoded: Encoded, collate: Collator, precision: Precision, run: Handle,
+                   ask: Optional[Callable[[Any, Sequence[int]], Any]] = None) -> Any:
     """Logits for every item in order, as a float32 tensor on the CPU.
 
-    Batches are made by length, and get smaller when memory does not suffice.
+    Batches are made by length, and get smaller when memory does not suffice. ``ask(inputs, items)`` gives
+    a row of numbers an item where they are not the model's own logits.
     """
     import torch
 
@@ -31,7 +33,8 @@ def predict_logits(model: Any, encoded: Encoded, collate: Collator, precision: P
             batch = todo.pop(0)
             failed = None
             try:
-                logits = model(**collate(encoded, batch)).logits.float().cpu()
+                inputs = collate(encoded, batch)
+                logits = (model(**inputs).logits if ask is None else ask(inputs, batch)).float().cpu()
             except Exception as error:
                 if not (is_gpu_out_of_memory(error) or is_host_out_of_memory(error)):
                     raise

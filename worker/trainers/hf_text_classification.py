@@ -8,11 +8,11 @@ ordinary model that ``transformers.pipeline("text-classification", directory)`` 
 from __future__ import annotations
 
 import json
-import math
 import os
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..metrics import ENOUGH, macro_f1
+from . import hf_setup
 from .base import Task, Trainer, TrainerInfo
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .base import Handle
 
 HEAD_FILE = "head.json"
-AUTO_STEPS = 400                # epochs "auto": as many as make this many steps, within AUTO_EPOCHS
 AUTO_EPOCHS = (3, 20)
 
 _NUMBER, _WHOLE = {"type": "number"}, {"type": "integer"}
@@ -44,14 +43,7 @@ PARAMS = {
         "weight_decay": dict(_NUMBER, minimum=0, default=0.01, description="pull of the weights towards zero"),
         "lora": {"type": ["object", "null"], "default": None, "additionalProperties": False,
                  "description": "train small adapters instead of the whole model (needs peft); {} for the defaults",
-                 "properties": {
-                     "r": dict(_WHOLE, minimum=1, default=16, description="rank of the adapters"),
-                     "alpha": dict(_NUMBER, exclusiveMinimum=0, default=32, description="scale of the adapters"),
-                     "dropout": dict(_NUMBER, minimum=0, maximum=0.9, default=0.05,
-                                     description="dropout in the adapters"),
-                     "target_modules": {"type": ["array", "null"], "items": {"type": "string"}, "default": None,
-                                        "description": "names of the layers that get one; not given: peft's choice"},
-                 }},
+                 "properties": hf_setup.LORA},
         "early_stopping": dict(_WHOLE, minimum=0, default=3,
                                description="epochs without a better one before it ends; 0 for never"),
         "precision": {"type": "string", "enum": ["auto", "fp32", "fp16", "bf16"], "default": "auto",
@@ -59,9 +51,7 @@ PARAMS = {
         "class_weights": {"type": "boolean", "default": False,
                           "description": "weigh labels by the inverse of how often they occur"},
         "gradient_accumulation": dict(_WHOLE, minimum=1, default=1, description="batches of one step"),
-        "checkpoint_minutes": {"type": ["number", "null"], "minimum": 0, "default": 10,
-                               "description": "time between two checkpoints, from which a job that is started again "
-                                              "goes on; null for none"},
+        "checkpoint_minutes": hf_setup.CHECKPOINT_MINUTES,
     },
 }
 
@@ -87,16 +77,15 @@ class HFTextClassification(Trainer):
         """Fine-tunes on the train items; the val items choose the best epoch when there are at least five."""
         from . import hf_model
         from .hf_batches import Collator, encode
-        from .hf_checkpoint import Checkpoints, fingerprint
         from .hf_loop import Loop
         from .hf_precision import Precision
 
         task, params, run = self.task, self.task.params, self.run
-        self._quiet()
+        hf_setup.quiet(params["model"])
         run.step("loading %s" % params["model"])
         directory = hf_model.find(params["model"])
         run.check()
-        self._seed()
+        hf_setup.seed(task.seed, run.device)
         self.tokenizer = hf_model.load_tokenizer(directory)
         model, new = hf_model.load_model(directory, self.tokenizer, task.labels, task.kind)
         run.check()
@@ -117,36 +106,13 @@ class HFTextClassification(Trainer):
         self._collate = Collator(self.tokenizer, run.device, 8 if run.device.startswith("cuda") else 1)
         training = Precision(params["precision"], run.device, run.warn)
         self.precision = Precision("fp32" if params["precision"] == "auto" else training.name, run.device)
-        epochs = params["epochs"] or self._auto_epochs(len(train))
+        epochs = hf_setup.epochs(len(train), params, AUTO_EPOCHS)
         run.log("training for %d epochs in %s on %s" % (epochs, training.name, run.device))
         run.step("training")
-        checkpoints = None
-        if params["checkpoint_minutes"] is not None:
-            mark = fingerprint(task, directory, train, held)
-            checkpoints = Checkpoints(task.scratch, mark, params["checkpoint_minutes"], run)
         loop = Loop(self.model, run, params, task.kind, task.seed, self._collate, training,
-                    self._class_weights([e.target for e in train]), self._judge, new, checkpoints)
+                    self._class_weights([e.target for e in train]), self._judge, new,
+                    hf_setup.checkpoints(task, directory, train, held, run))
         loop.train(encoded, self._tensor([e.target for e in train]), epochs)
-
-    def _quiet(self) -> None:
-        """Nothing on the network but what ``find`` does, and no tqdm bars in stderr.log."""
-        os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")    # a thread that asks the hub for another format
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-        if os.path.isdir(self.task.params.get("model", "")):
-            os.environ["HF_HUB_OFFLINE"] = "1"
-        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-
-    def _seed(self) -> None:
-        import torch
-
-        torch.manual_seed(self.task.seed)
-        if self.run.device.startswith("cuda"):
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")     # same seed, same model
-            torch.use_deterministic_algorithms(True, warn_only=True)
-
-    def _auto_epochs(self, n: int) -> int:
-        steps = max(1, math.ceil(n / (self.task.params["batch_size"] * self.task.params["gradient_accumulation"])))
-        return min(AUTO_EPOCHS[1], max(AUTO_EPOCHS[0], math.ceil(AUTO_STEPS / steps)))
 
     def _tensor(self, targets: Sequence[Any]) -> Any:
         """Targets as the loss wants them: indices, or rows of 0 and 1."""
@@ -224,7 +190,7 @@ class HFTextClassification(Trainer):
         with open(os.path.join(directory, HEAD_FILE), encoding="utf-8") as f:
             head = json.load(f)
         trainer = cls(Task(head["schema"], head["kind"], tuple(head["labels"]), {"model": directory}), run)
-        trainer._quiet()
+        hf_setup.quiet(directory)
         model, trainer.tokenizer = hf_model.load_saved(directory, head["base"])
         device = trainer.run.device
         trainer.model = model.to(device)

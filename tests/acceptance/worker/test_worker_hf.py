@@ -146,11 +146,8 @@ def test_the_same_seed_is_the_same_model(make_job, models):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("lora", [None, {}])
-def test_a_job_that_was_killed_and_requeued_ends_in_the_same_model(make_job, models, lora):
-    if lora is not None:
-        pytest.importorskip("peft")
-    asked = params(models["bert"], epochs=3, early_stopping=0, lora=lora, checkpoint_minutes=0)
+def test_a_job_that_was_killed_and_requeued_ends_in_the_same_model(make_job, models):
+    asked = params(models["bert"], epochs=3, early_stopping=0, checkpoint_minutes=0)
     whole = make_job("hf-text-classification", params=asked)
     assert whole.run() == 0, whole.stderr[-3000:]
     job = make_job("hf-text-classification", name="again", params=asked).start()

@@ -141,7 +141,7 @@ ROW = {"id": "1", "text": "x", "labels": {"sentiment": "pos"}}
 
 @pytest.mark.parametrize(("change", "says"), [
     ({"trainer": "no-such"}, "unknown trainer 'no-such'"),
-    ({"trainer": "llm-lora"}, "not part of this version"),
+    ({"trainer": "decision-calibrate"}, "not part of this version"),
     ({"v": 2}, "spec version 2 is not known"),
     ({"run_id": None}, "run_id is missing"),
     ({"attempt": 0}, "attempt: 0 is less than 1"),

@@ -1,0 +1,134 @@
+"""A causal language model with LoRA adapters: loading (in 4 bits where that can be), asking, saving."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from importlib.util import find_spec
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ..failures import TrainerError
+from .hf_model import ADAPTER_DIR, find
+from .llm_prompt import Answers
+
+
+def in_four_bits(wanted: str, device: str) -> bool:
+    """Whether the base is loaded in 4 bits: where CUDA and bitsandbytes are there, unless told otherwise."""
+    can = device.startswith("cuda") and find_spec("bitsandbytes") is not None
+    if wanted == "always" and not can:
+        raise TrainerError("four_bit: 4-bit weights need a CUDA device and bitsandbytes, and %s"
+                           % ("bitsandbytes is not installed" if device.startswith("cuda") else "there is no CUDA"),
+                           "leave four_bit at auto, or train where they are")
+    return can and wanted != "never"
+
+
+def load_base(directory: str, device: str, dtype: Any, four_bit: bool) -> Any:
+    """The base model on the device; ``dtype`` None is float32."""
+    import torch
+    import transformers
+
+    version = tuple(int(p) for p in transformers.__version__.split(".")[:2])
+    options: Dict[str, Any] = {"dtype" if version >= (4, 56) else "torch_dtype": dtype or torch.float32}
+    if four_bit:
+        options["quantization_config"] = transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype or torch.bfloat16)
+        options["device_map"] = {"": device}
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(directory, local_files_only=True,
+                                                                  use_safetensors=True, **options)
+    except ValueError as error:
+        if "Unrecognized configuration class" not in str(error) and "does not recognize" not in str(error):
+            raise
+        raise TrainerError("the model in %s is no causal language model: %s"
+                           % (directory, str(error).splitlines()[0][:300])) from error
+    return model if four_bit else _to(model, device)
+
+
+def _to(model: Any, device: str) -> Any:
+    return model.to(device)
+
+
+def add_lora(model: Any, lora: Mapping[str, Any], four_bit: bool, frugal: bool) -> Any:
+    """The model with adapters, which alone are trained. ``frugal`` computes activations twice to save memory."""
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+    if four_bit:
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=frugal)
+    elif frugal:
+        model.gradient_checkpointing_enable()
+        model.enable_input_require_grads()
+    settings = {"task_type": "CAUSAL_LM", "r": lora["r"], "lora_alpha": lora["alpha"], "lora_dropout": lora["dropout"]}
+    try:
+        return get_peft_model(model, LoraConfig(target_modules=lora["target_modules"] or None, **settings))
+    except ValueError as error:
+        if lora["target_modules"]:
+            raise TrainerError("lora.target_modules: %s" % str(error).splitlines()[0]) from error
+        return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))   # peft has no list for it
+
+
+def save_adapter(model: Any, directory: str, base: str) -> None:
+    """Writes the adapter as peft reads it; ``base`` is the name under which another machine finds the base model."""
+    for config in model.peft_config.values():
+        config.base_model_name_or_path = base
+    # Embeddings are not trained; left to itself peft asks the hub about them.
+    model.save_pretrained(os.path.join(directory, ADAPTER_DIR), save_embedding_layers=False)
+
+
+def load_adapter(directory: str, base: str, device: str, dtype: Any) -> Any:
+    """The model that ``save_adapter`` wrote, on the base that is found by its name."""
+    from peft import PeftModel
+
+    model = load_base(find(base), device, dtype, False)
+    return PeftModel.from_pretrained(model, os.path.join(directory, ADAPTER_DIR)).to(device)
+
+
+class Asker:
+    """Asks the model for what follows. Rows are padded on the left, so that their ends lie beneath each other."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        takes = inspect.signature(inner.forward).parameters
+        self._positions = "position_ids" in takes
+        self._keep = next((n for n in ("logits_to_keep", "num_logits_to_keep") if n in takes), None)
+        self._cache = "use_cache" in takes
+
+    def last(self, inputs: Dict[str, Any], count: int) -> Any:
+        """Logits at the last ``count`` places of each row, in float32; the rest is not computed where that can be."""
+        if self._positions:
+            inputs["position_ids"] = (inputs["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
+        if self._keep:
+            inputs[self._keep] = count
+        if self._cache:
+            inputs["use_cache"] = False
+        return self.model(**inputs).logits[:, -count:].float()
+
+
+def answer_losses(asker: Asker, inputs: Dict[str, Any], answers: Sequence[Sequence[int]]) -> Any:
+    """For each row, which ends with its answer, the negative log likelihood of that answer."""
+    import torch
+
+    logits = asker.last(inputs, max(map(len, answers)) + 1).log_softmax(dim=-1)
+    found = []
+    for row, answer in zip(logits, answers):
+        wanted = torch.tensor(answer, device=row.device)
+        found.append(-row[-len(answer) - 1:-1].gather(1, wanted[:, None]).sum())
+    return torch.stack(found)
+
+
+def label_scores(asker: Asker, inputs: Dict[str, Any], answers: Answers, ways: Sequence[int]) -> Any:
+    """For each row, which ends with the beginning of answers number ``ways``: what its forks say of each label."""
+    import torch
+
+    logits = asker.last(inputs, answers.longest_way + 1)
+    scores = torch.zeros(len(ways), len(answers.sequences), device=logits.device)
+    for n, way in enumerate(ways):
+        end, forks = answers.ways[way]
+        for fork in forks:
+            tokens = [token for token, _ in fork.branches]
+            chances = logits[n, len(fork.prefix) - len(end) - 1][tokens].log_softmax(dim=0)
+            labels: List[int] = [k for _, ks in fork.branches for k in ks]
+            scores[n, labels] += chances.repeat_interleave(
+                torch.tensor([len(ks) for _, ks in fork.branches], device=logits.device))
+    return scores
