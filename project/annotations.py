@@ -26,8 +26,8 @@ Check = Callable[[], None]
 class Annotations:
     """Answers of all people to the wanted schemes, by scheme name.
 
-    ``items`` numbers the items that have an answer; ``people`` are the annotators' folder names, by their
-    number. Neither knows whether an item is still in the data files.
+    ``items`` numbers the items that have an answer, one that is left out included; ``people`` are the annotators'
+    folder names, by their number. Neither knows whether an item is still in the data files.
     """
 
     votes: dict[str, Votes]
@@ -46,8 +46,9 @@ def read_annotations(
     that cannot be read.
     """
     found = Annotations({scheme.name: Votes(scheme) for scheme in schemes})
+    leave_out = config.training["confirmed_prelabels"] == "leave_out"
     for name, folder, state in _people(config, found):
-        _Reader(found, folder, len(found.people), check).read(state)
+        _Reader(found, folder, len(found.people), check, leave_out).read(state)
         found.people.append(name)
     return found
 
@@ -116,10 +117,11 @@ def _kind_of(origin: Any) -> str:
 class _Reader:
     """Takes one person's state into the votes."""
 
-    def __init__(self, found: Annotations, folder: Path, number: int, check: Check):
+    def __init__(self, found: Annotations, folder: Path, number: int, check: Check, leave_out: bool):
         self.found, self.folder, self.number, self.check = found, folder, number, check
         self.doubts: dict[tuple[str, str], frozenset[str]] = {}
         self.seeds: dict[str, dict[str, frozenset[str]]] = {}
+        self.leave_out = leave_out
 
     def read(self, state: State) -> None:
         self._read_seeds(state)
@@ -147,10 +149,12 @@ class _Reader:
         if code is None:
             return
         number = self.found.items.setdefault(item, len(self.found.items))
-        votes.add(number, self.number, code)
         seeds = self.seeds.get(item)
-        if seeds and seeds.get(schema) == labels:
+        confirms = bool(seeds) and seeds.get(schema) == labels
+        if confirms:
             votes.confirmed.append(number)
+        if not (confirms and self.leave_out):
+            votes.add(number, self.number, code)
 
     def _read_seeds(self, state: State) -> None:
         for n, (item, data) in enumerate(state.section(BEHAVIOUR)):

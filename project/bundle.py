@@ -97,6 +97,12 @@ def build_bundle(
 
 
 def _no_labels(config: Config, annotations: Annotations, scheme: Scheme) -> str:
+    confirmed = annotations.votes[scheme.name].confirmed
+    if confirmed:
+        return (
+            f"{scheme.name}: all {len(confirmed)} answers only confirm a prelabel, and "
+            "model_training.confirmed_prelabels is leave_out"
+        )
     where = shown_path(config, config.output_dir)
     unknown = annotations.votes[scheme.name].unknown
     if unknown:
@@ -142,6 +148,7 @@ def _shown(counts: Counter[Label]) -> str:
 
 def _warnings(annotations: Annotations, spool: Spool, joined: dict[str, Joined]) -> tuple[str, ...]:
     warnings = list(annotations.warnings)
+    leave_out = spool.config.training["confirmed_prelabels"] == "leave_out"
     if annotations.machines:
         warnings.append(f"{_many(annotations.machines, 'machine annotator')} left out")
     gone = len(spool.seen) - sum(spool.seen)
@@ -151,6 +158,10 @@ def _warnings(annotations: Annotations, spool: Spool, joined: dict[str, Joined])
         warnings.append(f"{_many(spool.mended, 'text')} held half a character, replaced by U+FFFD")
     for name, result in joined.items():
         votes = result.votes
+        if leave_out and votes.confirmed:
+            answers = _many(len(votes.confirmed), "answer")
+            why = "the same as the prelabel that was shown (confirmed_prelabels)"
+            warnings.append(f"{name}: {answers} left out: {why}")
         if votes.unresolved:
             warnings.append(
                 f"{name}: {_many(votes.unresolved, 'answer')} left out: two labels where one is possible, "

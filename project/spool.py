@@ -92,6 +92,9 @@ class Spool:
         numbers = self.annotations.items
         for item in read_items(self.config):
             number = numbers.get(item.id)
+            if number is not None and not any(votes.node(number) for votes in self.annotations.votes.values()):
+                self.seen[number] = 1  # its answers were left out
+                number = None
             if number is None:
                 self.parts["unlabeled"].add(self._line(item, ',"labels":{}}\n'))
             else:

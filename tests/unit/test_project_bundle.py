@@ -242,6 +242,29 @@ def test_labels_that_only_confirm_a_prelabel_are_told_apart(made, tmp_path):
     again = build_bundle(load_or_raise(tmp_path / "made/config.yaml"), ["sentiment"], tmp_path / "b")
     assert bundle.manifest["pre_annotation_seeds"] == {"sentiment": 0}
     assert again.manifest["pre_annotation_seeds"] == {"sentiment": 2}, "i2 and i4 are positive"
+    config = tmp_path / "made/config.yaml"
+    written = json.loads(config.read_text())
+    written["model_training"]["confirmed_prelabels"] = "leave_out"
+    config.write_text(json.dumps(written))
+    without = build_bundle(load_or_raise(config), ["sentiment"], tmp_path / "c")
+    members = opened(tmp_path / "c")
+    assert without.manifest["pre_annotation_seeds"] == {"sentiment": 2}
+    assert {row["id"] for row in rows(members, "unlabeled")} == {"i2", "i4"}
+    assert len(rows(members, "train", "val", "test")) == 28
+    assert without.manifest["aggregation"]["per_schema"]["sentiment"]["annotations"] == 28
+    assert without.warnings == (
+        "sentiment: 2 answers left out: the same as the prelabel that was shown (confirmed_prelabels)",
+    )
+
+
+def test_answers_that_all_confirm_prelabels_teach_nothing(new_project, tmp_path):
+    config = new_project(9, {"ann": alternating(9)}, training={"confirmed_prelabels": "leave_out"})
+    state_file = config.output_dir / "ann/user_state.json"
+    state = json.loads(state_file.read_text())
+    seeds = {item: {"pre_annotation_seeds": said} for item, said in alternating(9).items()}
+    state_file.write_text(json.dumps(state | {"instance_id_to_behavioral_data": seeds}))
+    with pytest.raises(UserError, match=r"sentiment: all 9 answers only confirm a prelabel, and model_training\.conf"):
+        build_bundle(config, ["sentiment"], tmp_path / "b")
 
 
 SAME = {f"i{n}": {"sentiment": "positive"} for n in range(1, 13)}

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from potato_training.project.items import read_items, text_of
+from potato_training.project.items import LIVE_ITEMS, read_items, text_of
 from potato_training.project.records import WHOLE_JSON_BYTES
 from potato_training.schema.errors import UserError
 
@@ -174,6 +174,26 @@ def test_other_ways_to_name_items_are_refused(new_project, key):
     config = new_project(1, **{key: "somewhere"})
     with pytest.raises(UserError, match=f"{key}: items are read from data_files only"):
         list(read_items(config))
+
+
+def live(config, *rows, end="\n"):
+    path = config.task_dir / LIVE_ITEMS
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(json.dumps(row) for row in ({"live_items": 1, "pid": 1}, *rows)) + end)
+
+
+def test_live_items_come_after_those_of_the_files(new_project):
+    config = new_project(2)
+    live(config, {"id": "i2", "text": "again"}, {"id": "new", "text": "added"}, {"id": 3}, {"id": "new", "text": "x"},
+         {"id": "half", "text": "being written"}, end="")
+    assert [(item.id, item.text) for item in read_items(config)][1:] == [("i2", "text number 2"), ("new", "added")]
+
+
+@pytest.mark.parametrize("more", [{"data_directory": "somewhere"}, {"data": "data/items.parquet"}])
+def test_items_of_sources_that_only_potato_reads_are_the_live_ones(new_project, more):
+    config = new_project(1, **more)
+    live(config, {"id": "d1", "text": "from there"})
+    assert [item.id for item in read_items(config)] == ["d1"]
 
 
 @pytest.mark.parametrize(
