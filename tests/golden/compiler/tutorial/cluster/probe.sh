@@ -80,7 +80,6 @@ for potato_program in sbatch squeue scancel scontrol; do
   potato_say "$potato_program" "$(command -v "$potato_program" || echo absent)"
 done
 potato_say slurm "$(potato_limited 20 sbatch --version 2> /dev/null)"
-potato_limited 20 scontrol -o show partition 2> /dev/null | potato_lines partition
 
 # model_training.backends.cluster.job_python: as far as the login node can see
 if command -v -- '/shared/envs/train/bin/python' > /dev/null; then
@@ -89,9 +88,10 @@ else
   potato_say job_python missing
 fi
 
-# The scheduler's own opinion of the very script that a run would submit.
+# The scheduler's own opinion of the very script that a run would submit, and its limits, which that leaves out.
 IFS= read -r potato_test || potato_test="no test"
 if [ "$potato_test" = test ]; then
+  potato_limited 20 scontrol -o show partition 2> /dev/null < /dev/null | potato_lines partition
   potato_errors=$potato_root/test.$$.tmp
   potato_clean() { rm -f -- "$potato_errors"; }
   trap potato_clean EXIT
