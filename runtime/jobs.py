@@ -17,6 +17,7 @@ from ..worker.jobdir import write_private
 from ..worker.protocol import BUNDLE_DIR, PROTOCOL
 from . import places
 from .bounds import bounds
+from .earlier import NAME as EARLIER
 from .store import Run
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def worker_spec(run: Run | RunRequest, config: Config, on_disconnect: str) -> di
     training = config.training
     local = config.backends[run.backend].type == "local"
     schemes = {scheme.name: scheme for scheme in config.schemes}
+    earlier = run.params.get("run") if run.trainer == EARLIER else None
     return {
+        **({"earlier": str(places.Places(config.task_dir).run_dir(earlier) / places.PREDICTIONS)} if earlier else {}),
         "v": 1,
         "run_id": run.run_id,
         "attempt": run.attempt,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..schema.errors import UserError
-from . import launchers, request
+from . import earlier, launchers, request
 from .places import Places, new_run_id
 from .store import Run, Store
 
@@ -38,7 +38,10 @@ def submit(
     checked = request.checked_params(info, params or {})
     where = Places(config.task_dir)
     where.prepare()
-    return Store(where.store).insert(
+    store = Store(where.store)
+    if info.name == earlier.NAME:
+        chosen, checked = earlier.choose(store, where, chosen, schemas, checked)
+    return store.insert(
         new_run_id(), trainer=info.name, schemas=chosen, params=checked, backend=place,
         config=os.path.relpath(config.path, config.task_dir), trigger=trigger, started_by=_user(), backend_type=kind,
         facts=facts,

@@ -23,7 +23,7 @@ class Finished:
         self.workdir = spec.workdir
         self.directories = directories
         self.mark = {"run": spec.run_id, "trainer": spec.trainer, "params": dict(params), "seed": spec.seed,
-                     "bundle": bundle}
+                     "bundle": bundle, "earlier": spec.earlier}
         self._known = {name: self._look(name) for name in directories}
 
     def scratch(self, name: str) -> str:

@@ -173,13 +173,13 @@ class Session:
         train = self._usable(examples(self.bundle.rows("train"), schema, "train"), schema)
         val = examples(self.bundle.rows("val"), schema, "val")
         task = Task(schema.name, schema.kind, schema.labels, self.params, self.spec.seed,
-                    self.finished.scratch(schema.name))
+                    self.finished.scratch(schema.name), self.spec.earlier)
         trainer = self.trainer(task, self.handle)
         trainer.fit(train, val)
         self.handle.check()
         version = self._save(trainer, schema)
         self.finished.note(schema.name, version)
-        return (None if many else trainer), version
+        return (None if many and trainer.loads_to_predict else trainer), version
 
     def _usable(self, train: List[Example], schema: SchemaSpec) -> List[Example]:
         """The train items, less those without text. TrainerError when nothing can be learnt from them."""
@@ -247,10 +247,11 @@ class Session:
         for start in range(0, len(rows), CHUNK):
             chunk = rows[start:start + CHUNK]
             for row, row_scores in zip(chunk, self._predict(trainer, schema, chunk)):
-                out.add(schema, split, row.id, row_scores)
-                by_id[row.id] = row_scores
+                if row_scores is not None:
+                    out.add(schema, split, row.id, row_scores)
+                    by_id[row.id] = row_scores
             self.handle.progress("evaluate", start + len(chunk), len(rows))
-        labelled = examples(rows, schema, split)
+        labelled = [e for e in examples(rows, schema, split) if e.id in by_id]
         found = trainer.evaluate(labelled, [by_id[e.id] for e in labelled])
         for name in ("accuracy", "macro_f1", "ece"):
             if name in found:
@@ -263,17 +264,18 @@ class Session:
         done = 0
         for chunk in _chunks(self.bundle.rows("unlabeled"), CHUNK):
             for row, row_scores in zip(chunk, self._predict(trainer, schema, chunk)):
-                out.add(schema, "unlabeled", row.id, row_scores)
+                if row_scores is not None:
+                    out.add(schema, "unlabeled", row.id, row_scores)
             done += len(chunk)
             self.handle.progress("predict", done, total)
 
-    def _predict(self, trainer: Trainer, schema: SchemaSpec, rows: Sequence[Row]) -> List[List[float]]:
-        """The trainer's scores, checked: one probability per label, all finite."""
+    def _predict(self, trainer: Trainer, schema: SchemaSpec, rows: Sequence[Row]) -> List[Optional[List[float]]]:
+        """The trainer's scores, checked: one probability per label, all finite; None where it has no prediction."""
         self.handle.check()
-        scores = [[float(p) for p in row] for row in trainer.predict([row.text for row in rows])]
-        if len(scores) != len(rows) or any(len(row) != len(schema.labels) for row in scores):
+        scores = [None if row is None else [float(p) for p in row] for row in trainer.predict_rows(rows)]
+        if len(scores) != len(rows) or any(row is not None and len(row) != len(schema.labels) for row in scores):
             raise TrainerError("the trainer gave %d rows of scores for %d items" % (len(scores), len(rows)))
-        if not all(math.isfinite(p) for row in scores for p in row):
+        if not all(math.isfinite(p) for row in scores for p in row or ()):
             raise TrainerError("the model's scores for '%s' are not finite; nothing is published" % schema.name,
                                "lower the learning rate or use fp32")
         return scores

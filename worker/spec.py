@@ -57,6 +57,7 @@ class Spec:
     grace_seconds: float = protocol.GRACE_SECONDS
     on_disconnect: str = "stop"
     orphan: Orphan = Orphan()
+    earlier: Optional[str] = None
 
 
 def read_spec(path: str) -> Spec:
@@ -83,6 +84,7 @@ def check_spec(raw: Any, directory: str) -> Spec:
     if on_disconnect not in ("stop", "finish"):
         raise BadSpec("on_disconnect: %r is neither stop nor finish" % on_disconnect)
     watched = on_disconnect == "stop"
+    earlier = _get(raw, "earlier", str, None)
     return Spec(
         run_id=_get(raw, "run_id", str),
         attempt=_get(raw, "attempt", int, 1, least=1),
@@ -105,6 +107,7 @@ def check_spec(raw: Any, directory: str) -> Spec:
             lease_s=_get(orphan, "lease_s", float, None, least=0, where="orphan.") if watched else None,
             slack_s=_get(orphan, "slack_s", float, 60.0, least=0, where="orphan."),
         ),
+        earlier=os.path.join(directory, earlier) if earlier else None,
     )
 
 

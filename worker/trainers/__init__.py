@@ -14,10 +14,9 @@ _BUILT_IN = {
     "sklearn-text": "sklearn_text:SklearnText",
     "hf-text-classification": "hf_text_classification:HFTextClassification",
     "llm-lora": "llm_lora:LLMLora",
+    "decision-calibrate": "decision_calibrate:DecisionCalibrate",
 }
 BUILTIN_NAMES = tuple(_BUILT_IN)
-#: Names that the product knows and this version does not bring yet.
-PLANNED = ("decision-calibrate",)
 ENTRY_POINTS = "potato_training.trainers"
 
 
@@ -44,8 +43,6 @@ def load(name: str) -> Type[Trainer]:
     if name in _BUILT_IN:
         module, cls = _BUILT_IN[name].split(":")
         return getattr(import_module("." + module, __name__), cls)
-    if name in PLANNED:
-        raise BadSpec("trainer %r is not part of this version" % name, "available: %s" % ", ".join(BUILTIN_NAMES))
     entries = _entry_points()
     if name not in entries:
         known = sorted(set(BUILTIN_NAMES) | set(entries))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from .. import metrics
 
 if TYPE_CHECKING:
-    from ..bundle import Example
+    from ..bundle import Example, Row
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,10 @@ class TrainerInfo:
 
 @dataclass(frozen=True)
 class Task:
-    """One scheme to learn: labels in the scheme's order, checked params with defaults, a seed, a scratch directory."""
+    """One scheme to learn: labels in the scheme's order, checked params with defaults, a seed, a scratch directory.
+
+    What is in ``scratch`` is there again when the job is started once more; when the scheme is saved it is removed.
+    """
 
     name: str
     kind: str
@@ -41,6 +44,7 @@ class Task:
     params: Mapping[str, Any]
     seed: int = 0
     scratch: str = "."
+    earlier: Optional[str] = None       #: an earlier run's predictions.jsonl, for a trainer that starts from one
 
 
 class Handle:
@@ -83,6 +87,7 @@ class Trainer:
 
     info: TrainerInfo
     saves_when_stopped = False      #: writes something worth having when cancelled, and so gets most of the grace
+    loads_to_predict = True         #: with several schemes each model is predicted with as it was saved
 
     def __init__(self, task: Task, run: Optional[Handle] = None) -> None:
         self.task = task
@@ -100,6 +105,10 @@ class Trainer:
     def predict(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """For each text a list of probabilities in label order; for nominal and ordinal they sum to 1."""
         raise NotImplementedError
+
+    def predict_rows(self, rows: Sequence[Row]) -> Iterable[Optional[Sequence[float]]]:
+        """As ``predict``, for Rows (id, text, labels); None for one that there is no prediction for."""
+        return self.predict([row.text for row in rows])
 
     def evaluate(self, examples: Sequence[Example], scores: Sequence[Sequence[float]]) -> Dict[str, Any]:
         """The metrics of Examples whose ``predict`` gave ``scores``."""

@@ -141,7 +141,6 @@ ROW = {"id": "1", "text": "x", "labels": {"sentiment": "pos"}}
 
 @pytest.mark.parametrize(("change", "says"), [
     ({"trainer": "no-such"}, "unknown trainer 'no-such'"),
-    ({"trainer": "decision-calibrate"}, "not part of this version"),
     ({"v": 2}, "spec version 2 is not known"),
     ({"run_id": None}, "run_id is missing"),
     ({"attempt": 0}, "attempt: 0 is less than 1"),
@@ -304,7 +303,8 @@ def test_a_scheme_whose_model_is_not_what_was_saved_is_trained_again(make_job, s
     version = job.last["model_version"]["sentiment"]
     done = job.dir / "checkpoints" / "sentiment" / "done.json"
     done.parent.mkdir(parents=True)
-    mark = {"run": "run-1", "trainer": "test-quick", "params": {}, "seed": 0, "bundle": "0" * 64, "version": version}
+    mark = {"run": "run-1", "trainer": "test-quick", "params": {}, "seed": 0, "bundle": "0" * 64,
+            "earlier": None, "version": version}
     if spoil == "mark":
         mark["seed"] = 1
     else:
