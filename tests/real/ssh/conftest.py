@@ -15,6 +15,7 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -158,6 +159,11 @@ class Account:
         for path in (FIXTURES / "trainers").rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 self.put(f"{site}/{path.relative_to(FIXTURES / 'trainers')}", path.read_text())
+        self.remember()
+
+    def remember(self):
+        """The home as it is now is what ``clean`` brings back."""
+        self._home = {path: _content(path) for path in self.home.rglob("*")}
 
     def with_libraries(self):
         """scikit-learn and its kin, from the tests' own environment."""
@@ -196,20 +202,45 @@ class Account:
         return [p for p in Path("/tmp").glob("p-*") if _owner(p) == self.uid]
 
     def kill(self):
-        for pid in self.processes():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        """Ends all of them, those that are being started included."""
+        give_up = time.monotonic() + 60
+        while (pids := self.processes()) and time.monotonic() < give_up:
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
 
     def clean(self):
+        """As on the first day, whatever a test has left."""
         self.kill()
-        for path in self.sockets():
-            shutil.rmtree(path, ignore_errors=True)
-        for name in ("pt", ".cache"):
-            shutil.rmtree(self.home / name, ignore_errors=True)
+        for path in Path("/tmp").iterdir():
+            if _owner(path) == self.uid:
+                _remove(path)
+        for path in sorted(self.home.rglob("*"), reverse=True):
+            if path not in self._home:
+                _remove(path)
+        for path, content in self._home.items():
+            if content is not None and _content(path) != content:
+                _remove(path)
+                self.put(str(path.relative_to(self.home)), content[0].decode(), content[1])
 
     def remove(self):
-        self.kill()
+        self.clean()
         subprocess.run(["userdel", "-r", "-f", self.name], capture_output=True)
+
+
+def _content(path):
+    """What a file holds, and its mode; None for all else."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    return path.read_bytes(), stat.S_IMODE(path.stat().st_mode)
+
+
+def _remove(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _owner(path):
@@ -256,6 +287,7 @@ class Lab:
                 account.put(".bashrc", "echo 'Welcome! 3 jobs'\necho 4242\n")
             if kind == "threads":
                 account.put(".bashrc", "export OMP_NUM_THREADS=1\n")
+            account.remember()
         return self.accounts[kind]
 
     def close(self):

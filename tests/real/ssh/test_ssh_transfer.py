@@ -56,13 +56,6 @@ def hostile(study, how):
     study.account.put(".bashrc", f"export PATH={program.parent}:$PATH\n")
 
 
-@pytest.fixture
-def plain_bashrc(lab):
-    yield
-    for name in (".bashrc", "bin/tar"):
-        (lab.account("bash").home / name).unlink(missing_ok=True)
-
-
 def ends_well(study, trainer="test-quick", *more):
     ran = study.potato("training", "run", "--trainer", trainer, *more)
     assert ran.returncode == 0, ran.stdout + ran.stderr + study.places.supervisor_log.read_text()
@@ -131,7 +124,7 @@ def test_a_job_directory_that_is_kept_holds_no_token(remote):
     assert study.account.sockets() == []
 
 
-def test_a_copy_that_stalls_keeps_the_predictions(remote, plain_bashrc):
+def test_a_copy_that_stalls_keeps_the_predictions(remote):
     study = remote()
     study.bounds(copy_stall_s=2)
     hostile(study, "stall")
@@ -144,7 +137,7 @@ def test_a_copy_that_stalls_keeps_the_predictions(remote, plain_bashrc):
 
 @pytest.mark.parametrize("how", ["short", "dots", "absolute", "link", "hard", "fifo", "device", "twice", "more",
                                  "garbage", "after"])
-def test_a_hostile_archive_is_refused_whole(remote, plain_bashrc, how):
+def test_a_hostile_archive_is_refused_whole(remote, how):
     study = remote()
     hostile(study, how)
     run, output = ends_well(study)
@@ -156,7 +149,7 @@ def test_a_hostile_archive_is_refused_whole(remote, plain_bashrc, how):
     assert not (study.places.run_dir(run.run_id) / ".artifacts.tmp").exists()
 
 
-def test_a_connection_lost_in_the_copy_is_made_again(remote, plain_bashrc):
+def test_a_connection_lost_in_the_copy_is_made_again(remote):
     study = remote()
     study.bounds(copy_stall_s=30)
     hostile(study, "stall")

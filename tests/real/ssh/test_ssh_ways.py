@@ -69,8 +69,6 @@ def test_a_key_with_a_passphrase_that_ssh_agent_holds(remote, tmp_path):
     study = remote()
     key = tmp_path / "secret"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "a passphrase", "-f", str(key)], check=True)
-    authorized = study.account.home / ".ssh" / "authorized_keys"
-    before = authorized.read_text()
     study.account.put(".ssh/authorized_keys", key.with_suffix(".pub").read_text())
     text = (study.root / "ssh_config").read_text().replace(f"{study.lab.root}/key", str(key))
     (study.root / "ssh_config").write_text(text)
@@ -90,7 +88,6 @@ def test_a_key_with_a_passphrase_that_ssh_agent_holds(remote, tmp_path):
         trained(study)
     finally:
         os.kill(int(pid), signal.SIGTERM)
-        study.account.put(".ssh/authorized_keys", before)
 
 
 def test_a_jump_host(remote):
