@@ -90,6 +90,7 @@ class SlurmCluster:
         self.root = root
         self.conf = root / "slurm.conf"
         self.daemons: dict[str, subprocess.Popen] = {}
+        self._requeued: dict[str, float] = {}
         self.ports = {name: free_port() for name in ("ctld", "n1", "n2")}
         self._settings = {"kill_wait": kill_wait, "min_job_age": min_job_age}
         self.env = {k: v for k, v in os.environ.items()
@@ -230,8 +231,13 @@ class SlurmCluster:
                     f"job {job_id} remains")
 
     def hurry(self, job_id: str) -> bool:
-        """A requeued job waits for two minutes by itself; this says now. True, for use in a condition."""
-        self.run(["scontrol", "update", f"jobid={job_id}", "starttime=now"], check=False)
+        """A requeued job waits for two minutes by itself; this says now. True, for use in a condition.
+
+        Not before three seconds after its first call: until then slurmd takes the new launch for the old one and
+        refuses ("already killed").
+        """
+        if time.monotonic() - self._requeued.setdefault(job_id, time.monotonic()) > 3:
+            self.run(["scontrol", "update", f"jobid={job_id}", "starttime=now"], check=False)
         return True
 
     def wait_job(self, job_id: str, *states: str, seconds: float = 60) -> dict[str, str]:

@@ -34,6 +34,7 @@ def slurm(tmp_path, wait_until, slurm_cluster, compiled):
 
 ssh = load(TESTS / "real" / "ssh" / "conftest.py", "real_ssh")
 lab = ssh.lab
+tiny_bert = load(TESTS / "real" / "ssh" / "test_ssh_trainers.py", "real_ssh_trainers").tiny_bert
 
 
 class Login(ssh.Remote):
