@@ -9,7 +9,7 @@ import sys
 #: Option -> what its value is called in --help. For completion only: the agent reads its own arguments.
 OPTIONS = {
     "--server": "URL", "--backend": "NAME", "--token-file": "FILE", "--python": "PYTHON", "--workdir": "DIR",
-    "--once": "", "--keep": "", "--ca-file": "FILE",
+    "--slurm-config": "FILE", "--once": "", "--keep": "", "--ca-file": "FILE",
 }
 
 

@@ -18,7 +18,7 @@ from .agent_claim import NoJob, claim_body
 from .agent_ears import Ears
 from .agent_home import TOKEN_VARIABLE, Home, Usage, find_token
 from .agent_job import GaveUp, JobAgent
-from .agent_launch import LocalLauncher
+from .agent_launch import Launcher, LocalLauncher
 from .agent_link import Down, Gone, Link, Rejected
 from .agent_message import is_run_id
 from .http_client import Answer
@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", required=True, metavar="NAME", help="this machine's name in the server's config")
     parser.add_argument("--token-file", metavar="FILE", help="the token, mode 0600 (else %s)" % TOKEN_VARIABLE)
     parser.add_argument("--python", metavar="PYTHON", help="the worker's interpreter (else this one)")
-    parser.add_argument("--workdir", metavar="DIR", default=DEFAULT_WORKDIR, help="jobs and models (%(default)s)")
+    parser.add_argument("--workdir", metavar="DIR", help="jobs and models (%s)" % DEFAULT_WORKDIR)
+    parser.add_argument("--slurm-config", metavar="FILE", help="submit workers through SLURM, as this JSON file says")
     parser.add_argument("--once", action="store_true", help="end after one job")
     parser.add_argument("--keep", action="store_true", help="keep bundles after the end of their job")
     parser.add_argument("--ca-file", metavar="FILE", help="certificates to trust instead of the system's")
@@ -58,28 +59,38 @@ def run(options: argparse.Namespace) -> int:
     try:
         token = find_token(options.token_file, os.environ)
         os.environ.pop(TOKEN_VARIABLE, None)
-        home = Home(options.workdir, options.backend)
+        workdir = options.workdir or DEFAULT_WORKDIR
+        home = Home(workdir, options.backend)
         link = _link(options.server, token, options.ca_file)
+        launcher = _launcher(options)
         home.open()
     except Usage as error:
         say(str(error))
         return 2
     except OSError as error:
-        say("%s: %s" % (options.workdir, error.strerror or error))
+        say("%s: %s" % (workdir, error.strerror or error))
         return 1
     ears = Ears()
     ears.listen_to_signals()
-    launcher = LocalLauncher(options.python or sys.executable, trusted=False)
     try:
         return Poll(home, link, ears, launcher, once=options.once, keep=options.keep).run()
     except Rejected:
         say("the server does not take this token for %s: register the backend again for a new one" % options.backend)
         return 1
     except OSError as error:
-        say("%s: %s" % (options.workdir, error.strerror or error))
+        say("%s: %s" % (workdir, error.strerror or error))
         return 1
     finally:
         link.close()
+
+
+def _launcher(options: argparse.Namespace) -> Launcher:
+    python = options.python or sys.executable
+    if options.slurm_config is None:
+        return LocalLauncher(python, trusted=False)
+    from .agent_slurm import slurm_launcher  # others need not pay for it
+
+    return slurm_launcher(options.slurm_config, options.backend, python, options.workdir)
 
 
 def _link(server: str, token: str, ca_file: Optional[str]) -> Link:
@@ -100,7 +111,7 @@ def _link(server: str, token: str, ca_file: Optional[str]) -> Link:
 class Poll:
     """``run`` asks and works until a signal, or until one job is done with ``once``. Raises Rejected."""
 
-    def __init__(self, home: Home, link: Link, ears: Ears, launcher: LocalLauncher, *, once: bool, keep: bool):
+    def __init__(self, home: Home, link: Link, ears: Ears, launcher: Launcher, *, once: bool, keep: bool):
         self._home, self._link, self._ears, self._launcher = home, link, ears, launcher
         self._once, self._keep = once, keep
         self._body = claim_body(home.agent_id())

@@ -17,10 +17,11 @@ from .slurm_worker import Bounds, SlurmWorker
 
 
 class SlurmLauncher(Launcher):
-    """``script``: job.sh of this machine's own making, in place of the one that the job brings."""
+    """``script``: job.sh of this machine's own making. The job then says nothing about the scheduler that counts."""
 
-    def __init__(self, script: Optional[str] = None):
+    def __init__(self, script: Optional[str] = None, poll_interval_s: Optional[float] = None):
         self._script = script
+        self._poll_interval_s = poll_interval_s
         self.notes: List[str] = []
 
     def start(self, jobdir: JobDir, job: Job) -> SlurmWorker:
@@ -40,17 +41,18 @@ class SlurmLauncher(Launcher):
             record.write()
         except OSError as error:
             raise StartFailed("the job could not be laid down in %s: %s" % (jobdir.root, error.strerror)) from None
-        return _worker(jobdir, job, record)
+        return self._worker(jobdir, job, record)
 
     def find(self, jobdir: JobDir, job: Job) -> Optional[SlurmWorker]:
         record = Record.read(jobdir)
-        return None if record is None else _worker(jobdir, job, record)
+        return None if record is None else self._worker(jobdir, job, record)
 
-
-def _worker(jobdir: JobDir, job: Job, record: Record) -> SlurmWorker:
-    scheduler = job.scheduler or {}
-    cluster = scheduler.get("cluster")
-    return SlurmWorker(jobdir, job, record, Bounds.of(scheduler), cluster if isinstance(cluster, str) else "")
+    def _worker(self, jobdir: JobDir, job: Job, record: Record) -> SlurmWorker:
+        if self._poll_interval_s is not None:
+            job.poll_interval_s = self._poll_interval_s
+        scheduler = {} if self._script else job.scheduler or {}
+        cluster = scheduler.get("cluster")
+        return SlurmWorker(jobdir, job, record, Bounds.of(scheduler), cluster if isinstance(cluster, str) else "")
 
 
 def _spec(job: Job) -> "dict[str, object]":

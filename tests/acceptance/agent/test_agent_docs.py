@@ -87,7 +87,16 @@ def test_the_page_about_the_agent_has_its_flags_and_a_unit_that_starts_it():
     flags = {action.option_strings[-1]: action for action in parser._actions if not action.required}
     told = set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))
     assert told == flags.keys() - {"--help"}
-    lines = re.findall(r"potato training agent (--server [^'\n]*)", page)
-    assert len(lines) == 3, "by hand, in the unit, in tmux"
-    for line in lines:
-        assert parser.parse_args(shlex.split(line)).backend == "lab-workstation"
+    lines = re.findall(r"potato training agent (--server [^'\n]*)", page.replace("\\\n", " "))
+    named = [parser.parse_args(shlex.split(line)).backend for line in lines]
+    assert named == [*["lab-workstation"] * 3, "lab-cluster"], "by hand, unit, tmux, login node"
+
+
+def test_the_example_of_a_slurm_config_is_one(tmp_path):
+    from potato_training.schema.slurm_config import read_slurm_config
+
+    (text,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "agent.md").read_text("utf-8"), re.DOTALL)
+    path = tmp_path / "slurm.json"
+    path.write_text(text)
+    found = read_slurm_config(str(path))
+    assert found.keys == json.loads(text) and found.notes == []
