@@ -7,8 +7,10 @@ files and the ledger, so any process of the project may take in the next message
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,8 +24,10 @@ from .places import Places
 from .protocol_types import BundleFile, Principal, ProtocolError, gap, job_is_over, no_such_job
 from .store import Run, Store
 
-#: How often at most it is written down that a backend's token was used: each time costs a sync of the disk.
+#: How often at most it is written down which backends' tokens were used: of those known to be in use, and with one
+#: that was not used before. Each time costs a sync of the disk.
 _SEEN_EVERY_S = 30.0
+_NEW_EVERY_S = 1.0
 
 
 class Intake:
@@ -34,15 +38,14 @@ class Intake:
         self._places = where
         self._on_word = on_word
         self._logs: dict[tuple[str, str], EventLog] = {}
-        self._seen_again: dict[str, float] = {}
+        self._seen = _Seen(store)
 
     def authenticate(self, token: str | None) -> Principal | None:
         found = tokens.owner(self._store, token)
         if found is None:
             return None
-        if found[0] == tokens.BACKEND and time.monotonic() > self._seen_again.get(found[1], 0):
-            self._store.saw_token(*found)
-            self._seen_again[found[1]] = time.monotonic() + _SEEN_EVERY_S
+        if found[0] == tokens.BACKEND:
+            self._seen.now(found[1])
         return Principal(*found)
 
     def claim(self, who: Principal, body: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -135,6 +138,28 @@ class Intake:
         if run.facts.get("backend_type") == claims.KIND:
             self._store.heard(run.run_id)  # the supervisor is another process
         self._on_word(run.run_id)
+
+
+class _Seen:
+    """Which backends' tokens are in use; written down together now and then."""
+
+    def __init__(self, store: Store):
+        self._store = store
+        self._guard = threading.Lock()
+        self._known: set[str] = set()
+        self._pending: dict[str, float] = {}
+        self._written = -math.inf
+
+    def now(self, name: str) -> None:
+        with self._guard:
+            self._pending[name] = time.time()
+            wait = _SEEN_EVERY_S if name in self._known else _NEW_EVERY_S
+            if time.monotonic() - self._written < wait:
+                return
+            moments, self._pending = self._pending, {}
+            self._known.update(moments)
+            self._written = time.monotonic()
+        self._store.saw_tokens(tokens.BACKEND, moments)
 
 
 def _about(body: Mapping[str, Any]) -> dict[str, Any]:

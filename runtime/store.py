@@ -286,9 +286,17 @@ class Store:
     def tokens(self) -> list[sqlite3.Row]:
         return self._db().execute("SELECT kind, name, sha256, created, last_seen FROM tokens").fetchall()
 
-    def saw_token(self, kind: str, name: str) -> None:
+    def token(self, sha256: str) -> sqlite3.Row | None:
+        """The token with this digest; the column's index finds it."""
+        found: sqlite3.Row | None = self._db().execute(
+            "SELECT kind, name, sha256 FROM tokens WHERE sha256 = ?", (sha256,)).fetchone()
+        return found
+
+    def saw_tokens(self, kind: str, moments: Mapping[str, float]) -> None:
+        """When each of these names was seen last, all in one transaction: a sync of the disk is what costs."""
         with self._write() as db:
-            db.execute("UPDATE tokens SET last_seen = ? WHERE kind = ? AND name = ?", (time.time(), kind, name))
+            db.executemany("UPDATE tokens SET last_seen = ? WHERE kind = ? AND name = ?",
+                           [(moment, kind, name) for name, moment in moments.items()])
 
     def drop_token(self, kind: str, name: str) -> None:
         with self._write() as db:
