@@ -162,6 +162,8 @@ class HFTextClassification(Trainer):
         from .hf_batches import encode
         from .hf_predict import predict_logits
 
+        if not texts:
+            return []
         encoded = encode(self.tokenizer, texts, self.max_length, self.run.check)
         return self._probabilities(predict_logits(self.model, encoded, self._collate, self.precision, self.run))
 

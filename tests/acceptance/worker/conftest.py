@@ -160,6 +160,19 @@ def make_job(tmp_path, wait_until):
 
 
 @pytest.fixture
+def conforms():
+    """``conforms(name, path=None, **params)``: the conformance test as a person runs it; it must find nothing."""
+    def run(name, path=None, **params):
+        argv = [sys.executable, "-m", "potato_training.worker.trainers.conformance", name]
+        argv += [f"--param={key}={json.dumps(value)}" for key, value in params.items()]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+                              env={**os.environ, **({"PYTHONPATH": str(path)} if path else {})})
+        assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+        assert f"{name} conforms" in done.stdout and "cancelled while it trains" in done.stdout
+    return run
+
+
+@pytest.fixture
 def rows():
     return make_rows
 

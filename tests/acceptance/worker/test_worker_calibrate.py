@@ -120,3 +120,7 @@ def test_what_cannot_be_calibrated_is_refused_with_the_reason(make_job, count, s
         earlier(job, [row for split, row in read(job) if split == "train"][:count])
     assert job.run() == 1
     assert says in job.last["message"]
+
+
+def test_it_does_what_any_trainer_must(conforms):
+    conforms("decision-calibrate")

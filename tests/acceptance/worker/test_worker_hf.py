@@ -209,6 +209,10 @@ def test_no_network_is_an_error_that_names_the_file(make_job, tmp_path):
     assert "hf download some-org/no-such-model" in hint
 
 
+def test_it_does_what_any_trainer_must(models, conforms):
+    conforms("hf-text-classification", model=models["bert"], epochs=1, batch_size=8)
+
+
 @pytest.mark.parametrize("offline", ["1", None])
 def test_a_model_in_the_cache_is_found_without_a_network(make_job, models, tmp_path, offline):
     import shutil

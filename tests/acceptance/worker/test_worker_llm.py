@@ -134,6 +134,10 @@ def test_a_keep_while_it_trains(make_job, rows, model):
     assert job.last["kept"] is True and job.last["metrics"]["mood"]["val"]["n"] == 10
 
 
+def test_it_does_what_any_trainer_must(model, conforms):
+    conforms("llm-lora", model=model, epochs=1, max_length=96)
+
+
 def test_four_bits_without_a_gpu_are_refused_with_the_reason(make_job, rows, model):
     job = make_job("llm-lora", schemas=[SCHEMA], params=params(model, four_bit="always"),
                    splits=splits(rows, train=10))

@@ -152,3 +152,7 @@ def test_it_is_stopped_at_once_while_scikit_learn_computes(make_job):
     job.control("stop")
     assert job.end() == 4
     assert job.last["status"] == "cancelled"
+
+
+def test_it_does_what_any_trainer_must(conforms):
+    conforms("sklearn-text")
