@@ -7,7 +7,7 @@ oddities that are named here were seen on Slurm 22.05.
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional, Union
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 JOB_SCRIPT = "job.sh"
 OUTPUT = "slurm.out"
@@ -181,6 +181,16 @@ def read_find(done: Done) -> Optional[List[str]]:
     return sorted(set(found), key=int)
 
 
+def only(done: Done, job_id: str, asked: Sequence[str]) -> Done:
+    """What an answer about several jobs says of one of them. For several squeue is silent about those that it does
+    not know; should it complain, nothing is known of any."""
+    if len(asked) > 1 and no_such_job(done):
+        return done._replace(err="squeue: one of several jobs is unknown\n")
+    others = {other for other in asked if other != job_id}
+    lines = [line for line in done.out.splitlines(True) if line.partition("|")[0].strip() not in others]
+    return done._replace(out="".join(lines))
+
+
 def read_poll(done: Done, job_id: str) -> Look:
     if done.code is None:
         return Look(why="squeue is missing" if done.missing else "squeue did not answer in time")
@@ -248,9 +258,13 @@ def said(done: Done) -> str:
 
 
 def _no_answer(done: Done) -> Look:
-    if done.code == 1 and _NO_SUCH_JOB in done.err:
+    if no_such_job(done):
         return Look(gone=True)
     return Look(why=said(done))
+
+
+def no_such_job(done: Done) -> bool:
+    return done.code == 1 and _NO_SUCH_JOB in done.err
 
 
 def _complains(done: Done) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Optional
+from typing import Callable, Optional, Tuple
 
 from . import slurm
 from .slurm import Done, Look
 from .slurm_call import Clerk, has_program
 from .slurm_record import Record
+from .slurm_share import Share
 
 _PROOF_S = 1.0
 _LONGEST_S = 60.0
@@ -16,14 +17,15 @@ _MUTE = 3
 
 
 class Queue:
-    """``step`` asks what is due; ``take`` gives the Look of an answer. One squeue an interval, and none but that.
+    """``step`` asks what is due; ``take`` gives the Look of an answer. One squeue an interval, and none but that;
+    where other runs ask as well, one for all of them (``received`` is what another agent has brought).
 
     The job has left (``left_at``) when squeue knows it no more, or calls it ended, and scontrol agrees; where
     there is no scontrol, squeue's word counts and whoever relies on it looks twice.
     """
 
     def __init__(
-        self, record: Record, clerk: Clerk, interval_s: float, query_s: float,
+        self, record: Record, clerk: Clerk, share: Share, interval_s: float, query_s: float,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.seen: Optional[Look] = None     #: the latest that is known
@@ -31,9 +33,11 @@ class Queue:
         self.left_at: Optional[float] = None
         self.weather = ""                    #: why nobody answers
         self.weather_since: Optional[float] = None   #: and since when, by the wall clock
-        self._record, self._clerk, self._clock = record, clerk, clock
+        self._record, self._clerk, self._share, self._clock = record, clerk, share, clock
         self._interval_s, self._query_s = interval_s, query_s
         self._next_squeue = self._next_show = clock()
+        self._yields_until: Optional[float] = None   #: a question that is due is left to another agent until then
+        self._heard_at = clock()
         self._failures = 0
         self._proofs = 0
         self._has_scontrol: Optional[bool] = None
@@ -55,6 +59,8 @@ class Queue:
                 self._proofs += 1
             return
         due = now >= self._next_squeue and (self.left_at is None or wanted)
+        if due and not wanted and self._yields(now):
+            return
         if due or (wanted and not self._failures):
             self._next_squeue = now + min(
                 self._interval_s * 2 ** min(self._failures, 6), max(self._interval_s, _LONGEST_S)
@@ -62,10 +68,33 @@ class Queue:
             if odd and not prove and self._scontrol():
                 self._show(0)
             else:
-                self._clerk.ask("squeue", slurm.poll(self._record.job_id, self._record.cluster), self._query_s)
+                self._clerk.ask("squeue", self._share.question(), self._query_s)
 
-    def take(self, kind: str, done: Done, asked_at: float) -> Look:
+    def _yields(self, now: float) -> bool:
+        """Once at least: another agent may have asked a moment ago."""
+        if self._yields_until is None:
+            self._yields_until = now + self._share.patience(self._interval_s)
+            return True
+        if now < self._yields_until:
+            return True
+        self._yields_until = None
+        return False
+
+    def received(self) -> Optional[Tuple[Done, float]]:
+        """What another agent was told of this job, when it is due: looked for while the question is left to it."""
+        if self._yields_until is None:
+            return None
+        found = self._share.received(self._heard_at)
+        if found is not None:
+            self._yields_until, self._heard_at = None, found[1]
+            self._next_squeue = found[1] + self._interval_s
+        return found
+
+    def take(self, kind: str, done: Done, asked_at: float, *, own: bool = True) -> Look:
+        """``own``: of a question of this agent's."""
         job_id = self._record.job_id
+        if kind == "squeue" and own:
+            done, self._heard_at = self._share.answered(done, asked_at), asked_at
         look = slurm.read_poll(done, job_id) if kind == "squeue" else slurm.read_show(done, job_id)
         if kind == "show":
             self._mute = 0 if look.known else self._mute + 1

@@ -21,6 +21,7 @@ from .slurm_ladder import Ladder
 from .slurm_news import Bulletin
 from .slurm_queue import Queue
 from .slurm_record import Record
+from .slurm_share import Share
 from .slurm_submit import Submission
 
 LOOK_S = 0.1        #: between two looks into the job directory
@@ -65,7 +66,8 @@ class SlurmWorker(WorkerHandle):
         )
         if record.job_id and not had:
             self._bulletin.submitted(jobdir.read(slurm.JOB_SCRIPT) or "")
-        self._queue = Queue(record, self._clerk, job.poll_interval_s, bounds.query_s, clock)
+        self._queue = Queue(
+            record, self._clerk, Share(jobdir, record, clock), job.poll_interval_s, bounds.query_s, clock)
         self._ladder = Ladder(clock)
         self._over = False
         self._code: Optional[int] = None
@@ -135,6 +137,9 @@ class SlurmWorker(WorkerHandle):
         answer = self._clerk.answer()
         if answer is not None:
             self._take(*answer)
+        received = self._queue.received() if not self._clerk.asking else None
+        if received is not None:
+            self._heed(self._queue.take("squeue", *received, own=False), received[1])
         if self._record.job_id:
             self._over = self._has_ended(now)
             if not self._over and not self._clerk.asking:
@@ -178,10 +183,12 @@ class SlurmWorker(WorkerHandle):
                 self._rung_at = self._clock()
                 self._queue.hurry()
         else:
-            look = self._queue.take(kind, done, asked_at)
-            self._bulletin.weather(self._queue.weather, self._queue.weather_since)
-            if look.state and not look.over:
-                self._seen(look, asked_at)
+            self._heed(self._queue.take(kind, done, asked_at), asked_at)
+
+    def _heed(self, look: Look, asked_at: float) -> None:
+        self._bulletin.weather(self._queue.weather, self._queue.weather_since)
+        if look.state and not look.over:
+            self._seen(look, asked_at)
 
     def _seen(self, look: Look, asked_at: float) -> None:
         if not look.waiting:
