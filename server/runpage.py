@@ -12,7 +12,8 @@ from ..project.writeback import published_runs
 from ..runtime import places
 from ..runtime.slurm.words import job_words
 from ..runtime.store import Run
-from . import artifacts, charts, logtail, views
+from . import artifacts, charts, learning, logtail, views
+from .hub import PUSHING, standing
 from .rendering import size
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ def live_values(shared: Shared, run: Run) -> dict[str, Any]:
         curves.append({"name": name, "chart": charts.lines(name, series, x_label="minutes of training"),
                        "lines": [(split, points[-1][1]) for split, points in series.items()]})
     open_runs = shared.study.store.open_runs() if not run.over else []
+    push = standing(shared.study, run)
     return {
         "run": run, "told": views.summary(run, views.queue_of(open_runs)), "curves": curves,
         "releases": [r for r in shared.study.held() if r.run_id == run.run_id],
-        "log_version": None,
+        "log_version": None, "push": push, "goes_on": not (run.over and run.settled) or push.get("state") == PUSHING,
     }
 
 
@@ -59,6 +61,7 @@ def values(shared: Shared, run: Run, word: str) -> dict[str, Any]:
         "live": live_values(shared, run), "run": run, "told": views.summary(run),
         "scores": [_scores(schema, splits, run) for schema, splits in views.metrics(run).items()],
         "insight": None if insight is None else [_insight(schema, one) for schema, one in insight.items()],
+        "learning": learning.curves(shared.study.places, run),
         "log": log, "word": word, "found": logtail.matching(path, word) if word else [],
         "files": files, "files_size": size(sum(file.size for file in files)),
         "artifact_uri": (run.facts.get("report") or {}).get("artifact_uri", ""),

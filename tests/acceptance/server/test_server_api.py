@@ -59,6 +59,19 @@ def test_runs_that_are_not_there(site, run):
         assert answer.json["error"]
 
 
+def test_a_run_s_page_draws_the_learning_curve_of_its_trainer(site, study):
+    from potato_training.runtime import curve_stats
+
+    run = site.start_run()
+    assert "Learning curve" not in site.get(f"runs/{run}").text
+    points = [(share, 100 * share, [True] * n + [False] * (60 - n), None) for share, n in ((0.75, 42), (1.0, 58))]
+    curve = {"made": 1.7e9, "schemas": {"sentiment": curve_stats.summary(points)}}
+    (study.places.root / "curve.json").write_text(json.dumps({"test-quick": curve, "sklearn-text": {}}))
+    page = site.get(f"runs/{run}").text
+    assert "Learning curve: sentiment" in page and "more labels still pay: " in page
+    assert 'aria-label="Accuracy of sentiment by labelled train items. Last: accuracy 0.9667' in page
+
+
 # --- starting --------------------------------------------------------------------------------------
 
 
