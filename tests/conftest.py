@@ -203,16 +203,22 @@ def over_ssh():
     """``over_ssh(script, *lines, shell="/bin/sh", tail=b"", env=...)``: a script run as ssh runs it on a host.
 
     The command that the login shell gets is one fixed line; the script is the first bytes of stdin, then a mark,
-    then ``lines``, then ``tail``. Gives an Answer.
+    then ``lines``, then ``tail``. ``hold``: stdin has no end before the script's. Gives an Answer.
     """
 
-    def run(script, *lines, shell="/bin/sh", login=("/bin/sh", "-c"), tail=b"", **options):
+    def run(script, *lines, shell="/bin/sh", login=("/bin/sh", "-c"), tail=b"", hold=False, **options):
         body = script.encode("utf-8")
         mark = b"mark-" + os.urandom(8).hex().encode()
         said = b"".join(line.encode("utf-8") + b"\n" for line in lines)
         command = f"exec {shell} -c 'eval \"$(dd bs=1 count={len(body)} 2>/dev/null)\"'"
-        done = subprocess.run([*login, command], input=body + mark + b"\n" + said + tail, capture_output=True,
-                              timeout=PATIENCE_S, **options)
+        told = body + mark + b"\n" + said + tail
+        if not hold:
+            done = subprocess.run([*login, command], input=told, capture_output=True, timeout=PATIENCE_S, **options)
+            return Answer(mark, done)
+        stdin, ours = os.pipe()     # which holds so much without a reader
+        with os.fdopen(stdin, "rb") as ears, os.fdopen(ours, "wb", buffering=0) as mouth:
+            mouth.write(told)
+            done = subprocess.run([*login, command], stdin=ears, capture_output=True, timeout=PATIENCE_S, **options)
         return Answer(mark, done)
 
     return run

@@ -123,7 +123,7 @@ class SshLauncher:
 
     def _install(self, line: Line) -> None:
         self._desk.step(f"installing packages on {self.address}")
-        said = self._run(line, "venv.sh", seconds=bounds().ssh_venv_s,
+        said = self._run(line, "venv.sh", seconds=bounds().ssh_venv_s, hold_stdin=True,
                          on_value=lambda key, value: self._desk.log(f"pip: {value}") if key == "pip" else None)
         if said.all("error") or not said.all("python"):
             raise LaunchError(said.one("error", f"the packages could not be installed on {self.address}"),

@@ -212,13 +212,18 @@ def opening(script: str, mark: bytes, lines: Iterable[str]) -> list[bytes]:
 def run_script(
     ssh: Ssh, name: str, script: str, *lines: str, seconds: float, tail: Iterable[bytes] = (),
     check: Callable[[], None] = lambda: None, on_value: Callable[[str, str], None] = lambda *_: None,
+    hold_stdin: bool = False,
 ) -> Result:
-    """Runs a script on the host and gives its answer. Raises SshError, and what ``check`` raises."""
+    """Runs a script on the host and gives its answer. Raises SshError, and what ``check`` raises.
+
+    ``hold_stdin``: the end of its stdin tells the script that we are gone, and comes no sooner.
+    """
     mark = new_mark()
     until = time.monotonic() + seconds
     argv = ssh.argv(command=remote_command(len(script.encode("utf-8"))))
     feed = [*opening(script, mark, lines)]
-    with Talk(argv, ssh.environment(), (block for part in (feed, tail) for block in part), check=check) as talk:
+    blocks = (block for part in (feed, tail) for block in part)
+    with Talk(argv, ssh.environment(), blocks, hold_stdin=hold_stdin, check=check) as talk:
         talk.expect(mark, until)
         said = talk.answer(mark, until, on_value)
         return Result(argv, name, said.code, said.values, talk.stderr())

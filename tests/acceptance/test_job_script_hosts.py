@@ -568,7 +568,7 @@ def test_a_venv_is_made_once_and_shows_the_base_packages(ssh, host, over_ssh, wh
 
     files = ssh(packages=[str(wheel)], env={"PIP_NO_INDEX": "1"})
     with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda _: over_ssh(files["venv.sh"], env=host.env), range(2)))
+        answers = list(pool.map(lambda _: over_ssh(files["venv.sh"], hold=True, env=host.env), range(2)))
     assert [a.end for a in answers] == [0, 0], [(a.values, a.stderr) for a in answers]
     assert sum("pip" in a.values for a in answers) == 1
     python = Path(answers[0].values["python"][0])
@@ -584,17 +584,17 @@ def test_a_venv_is_made_once_and_shows_the_base_packages(ssh, host, over_ssh, wh
     stamp.write_text("/another/python 3.7.1\n")      # the interpreter has changed: made anew
     marker = python.parent.parent / "marker"
     marker.touch()
-    assert over_ssh(files["venv.sh"], env=host.env).end == 0
+    assert over_ssh(files["venv.sh"], hold=True, env=host.env).end == 0
     assert not marker.exists()
     before = time.time_ns()
-    assert over_ssh(files["venv.sh"], env=host.env).end == 0
+    assert over_ssh(files["venv.sh"], hold=True, env=host.env).end == 0
     assert stamp.stat().st_mtime_ns < before
 
 
 @pytest.mark.slow
 def test_packages_that_cannot_be_installed(ssh, host, over_ssh):
     files = ssh(packages=["no-such-package-at-all==1"], env={"PIP_NO_INDEX": "1"})
-    answer = over_ssh(files["venv.sh"], env=host.env)
+    answer = over_ssh(files["venv.sh"], hold=True, env=host.env)
     assert answer.end == 1
     assert "could not be installed" in answer.values["error"][0]
     assert any("no-such-package-at-all" in line for line in answer.values["pip"])

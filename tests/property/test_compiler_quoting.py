@@ -219,7 +219,7 @@ def test_every_step_of_a_run_finds_its_way(compiled, over_ssh, shell, home, prog
         assert seen["root"] == [str(place)]
         assert seen["python"][0].split(" ", 1)[1] == str(ground.python)
         assert seen["venv"] == ["missing"]
-        seen = run("venv.sh").values
+        seen = run("venv.sh", hold=True).values
         asked = json.loads(next(line for line in seen["pip"] if line.startswith("PIP "))[4:])
         assert asked[asked.index("--") + 1:] == packages
         assert Path(seen["python"][0]).is_relative_to(place / "venvs")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
@@ -191,6 +193,40 @@ def test_a_venv_is_made_once_from_packages(remote, tmp_path):
     assert ran.returncode == 1
     assert "the packages could not be installed on" in ran.stdout
     assert "No matching distribution found for no-such-thing" in ran.stdout
+
+
+@pytest.mark.parametrize("how", ["cancelled", "all ssh killed"])
+def test_a_silent_build_does_not_outlive_the_connection(remote, tmp_path, how):
+    """pip prints nothing while a package is built; the host notices all the same that nobody listens any more."""
+    study = remote()
+    links = study.account.home / "links"
+    setup = "import subprocess\nsubprocess.call(['sleep', '987'])\n"
+    sources = io.BytesIO()
+    with tarfile.open(fileobj=sources, mode="w:gz") as tar:
+        about = "Metadata-Version: 1.2\nName: slow-thing\nVersion: 1.0\n"
+        for name, text in (("setup.py", setup), ("PKG-INFO", about)):
+            member = tarfile.TarInfo(f"slow-thing-1.0/{name}")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    study.account.put("links/x", "")
+    (links / "slow-thing-1.0.tar.gz").write_bytes(sources.getvalue())
+    study.backend(packages=["slow-thing==1.0"], env={
+        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links), "PIP_NO_BUILD_ISOLATION": "0"})
+    process, run_id = study.train("test-quick")
+    study.wait_until(lambda: study.account.processes("sleep 987") or study.run(run_id).over, "the build")
+    assert study.account.processes("sleep 987"), study.log(run_id)
+    if how == "cancelled":
+        study.potato("training", "cancel", run_id, check=True)
+    else:
+        study.ssh_config(more="ProxyCommand false")
+        for pid in study.ssh_processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    study.wait_until(lambda: not study.account.processes(), "the end of pip, of what it started, and of the script")
+    study.ssh_config()
+    assert study.finish(process)[1] == 1
+    assert study.ended(run_id).state == ("cancelled" if how == "cancelled" else "failed")
+    study.nothing_is_left()
 
 
 def test_code_that_is_dropped_before_the_launch_is_copied_again(remote):

@@ -1,8 +1,9 @@
 #!/bin/sh
 # potato-training 1.2.3: run example on backend gpu
 # config sha256 0bbcb8055104c8034847d18e5ae4fdfacf914b4c5257f688584babd864dc1c5e
-# Makes the interpreter that has the configured packages, once for all runs that want the same. stdin: a mark.
-# What venv and pip say is passed on as lines "pip=...".
+# Makes the interpreter that has the configured packages, once for all runs that want the same. stdin: a mark; its
+# end is the end of the connection, and of all that was started here. What venv and pip say is passed on as lines
+# "pip=...".
 IFS= read -r potato_mark || exit 64
 printf '\n%s begin\n' "$potato_mark"
 umask 077
@@ -33,19 +34,45 @@ potato_stamp=$("$potato_python" -c 'import os, sys; print(os.path.realpath(sys.e
   potato_fail "$potato_python does not run on $(uname -n)"
 mkdir -p -- "$potato_venv" || potato_fail "$(uname -n) cannot make $potato_venv"
 
-# One at a time: the lock is descriptor 9's, and ends with this shell, however it ends.
-exec 9>> "$potato_venv.lock"
-"$potato_python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)' 9>&9 ||
+# One at a time: the lock is descriptor 9's, and ends with this shell, however it ends. 3 is our stdin.
+exec 3<&0 9>> "$potato_venv.lock"
+"$potato_python" - << 'LOCK' ||
+import fcntl, os, select, sys
+while True:
+    try:
+        fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+    except BlockingIOError:
+        if select.select([3], [], [], 0.5)[0] and not os.read(3, 4096):
+            sys.exit(1)
+LOCK
   potato_fail "$(uname -n) cannot lock $potato_venv.lock"
 if [ "$(cat -- "$potato_venv/COMPLETE" 2> /dev/null)" = "$potato_stamp" ]; then
   potato_say python "$potato_venv/bin/python"
   potato_end 0
 fi
 
+# A builder that prints nothing would not notice that nobody listens any more: this one listens for it.
+potato_attended() { # COMMAND...
+  "$potato_python" -c '
+import os, select, signal, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
+while child.poll() is None:
+    if select.select([3], [], [], 0.2)[0] and not os.read(3, 4096):
+        for number, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, None)):
+            try:
+                os.killpg(child.pid, number)
+                child.wait(patience)
+            except (OSError, subprocess.TimeoutExpired):
+                pass
+        sys.exit(1)
+sys.exit(child.returncode and 1)' "$@"
+}
+
 # Built where it stays, since a venv's scripts hold its path. COMPLETE comes last.
 potato_make() {
   rm -rf -- "$potato_venv"
-  "$potato_python" -m venv --system-site-packages -- "$potato_venv" || return 1
+  potato_attended "$potato_python" -m venv --system-site-packages -- "$potato_venv" || return 1
 
   # A venv's interpreter makes venvs that show its base's packages and not its own: a .pth file adds those.
   "$potato_python" - "$potato_venv/bin/python" << 'BASE' || return 1
@@ -59,7 +86,7 @@ if sys.prefix != sys.base_prefix:
 BASE
 
   # model_training.backends.gpu.packages
-  "$potato_venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off -- \
+  potato_attended "$potato_venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off -- \
     'transformers>=4.46' 'torch==2.4.1' "peft[all] ; python_version > '3.9'" || return 1
   printf '%s\n' "$potato_stamp" > "$potato_venv/COMPLETE.tmp" || return 1
   mv -- "$potato_venv/COMPLETE.tmp" "$potato_venv/COMPLETE"
