@@ -13,7 +13,6 @@ from ..runtime import places
 from ..runtime.slurm.words import job_words
 from ..runtime.store import Run
 from . import artifacts, charts, learning, logtail, views
-from .hub import PUSHING, standing
 from .rendering import size
 
 if TYPE_CHECKING:
@@ -31,11 +30,10 @@ def live_values(shared: Shared, run: Run) -> dict[str, Any]:
         curves.append({"name": name, "chart": charts.lines(name, series, x_label="minutes of training"),
                        "lines": [(split, points[-1][1]) for split, points in series.items()]})
     open_runs = shared.study.store.open_runs() if not run.over else []
-    push = standing(shared.study, run)
     return {
         "run": run, "told": views.summary(run, views.queue_of(open_runs)), "curves": curves,
         "releases": [r for r in shared.study.held() if r.run_id == run.run_id],
-        "log_version": None, "push": push, "goes_on": not (run.over and run.settled) or push.get("state") == PUSHING,
+        "log_version": None,
     }
 
 
