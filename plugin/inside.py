@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import flask
+
 from ..runtime.agent_routes import make_blueprint as agent_blueprint
 from ..runtime.intake import Intake
 from ..schema.errors import UserError
@@ -66,6 +68,12 @@ class Inside:
     def mount(self, app: Any) -> None:
         """Puts the page, the agent routes and the marks into Potato's app."""
         pages = make_blueprint(self.study, PotatoDoor(), self.auto)
+
+        @pages.before_request
+        def up_to_date() -> None:
+            if flask.request.method == "POST":  # perhaps a run: it is to have the items of this moment
+                self.items.follow(names.items())
+
         app.register_blueprint(pages)
         app.register_blueprint(agent_blueprint(Intake(self.study.store, self.study.places)))
         app.register_blueprint(marks_blueprint(self.prelabels, self.study))
@@ -82,6 +90,7 @@ class Inside:
 
     def _after_fork(self) -> None:
         self.study.after_fork()
+        self.items.after_fork()
         self.auto.close()  # the lock of the process before, which keeps it
         self.keeper.after_fork()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,12 +29,21 @@ class LiveItems:
     def __init__(self, config: Config):
         self._config = config
         self._path = config.task_dir / LIVE_ITEMS
+        self._lock = threading.Lock()
         self._count = 0
         self._last: str | None = None
         self.failed = ""
 
     def follow(self, items: Any) -> None:
         """Writes down what is new. Only compares a number when nothing is."""
+        with self._lock:
+            self._follow(items)
+
+    def after_fork(self) -> None:
+        """In a forked child."""
+        self._lock = threading.Lock()
+
+    def _follow(self, items: Any) -> None:
         count = items.item_count()
         if count == self._count and self._last is not None:
             return

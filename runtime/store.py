@@ -103,9 +103,16 @@ class Store:
             self._local.db = db
         return db
 
-    def after_fork(self) -> None:
-        """In a forked child. Its parent's connections are not used, nor closed: SQLite allows neither."""
-        self._before_fork, self._local = self._local, threading.local()
+    def close(self) -> None:
+        """Closes this thread's connection; the next call opens another.
+
+        A process that forks must have none open: SQLite in the child believes that it holds its parent's locks,
+        and the log was seen to be deleted under it.
+        """
+        db = getattr(self._local, "db", None)
+        if db is not None:
+            self._local.db = None
+            db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

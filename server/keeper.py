@@ -51,6 +51,7 @@ class Keeper:
                 self._try("items", self._also)
                 self._try("supervisor", self._tend)
                 self._try("automatic runs", self._look_at_auto)
+                self._study.store.close()  # nothing may be open should the server fork
             if self._stop.wait(self._look_s):
                 return
 
@@ -82,6 +83,7 @@ class Keeper:
     def hold(self) -> None:
         """Before a fork: waits for the look that is going on, so that the child inherits nothing half-done."""
         self._held = self._busy.acquire(timeout=_FORK_S)
+        self._study.store.close()
 
     def go_on(self) -> None:
         if self._held:

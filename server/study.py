@@ -64,7 +64,6 @@ class Study:
     def after_fork(self) -> None:
         """In a forked child: nothing is shared with the process before."""
         self._lock = threading.Lock()
-        self.store.after_fork()
 
     def summon(self) -> None:
         """Makes sure that a supervisor is at it. Raises UserError when none comes up."""

@@ -173,7 +173,7 @@ class Visitor:
 
 
 class Potato:
-    """``potato start`` on a study. ``output`` is a file with everything that it printed."""
+    """``potato start`` on a study, with us as the command. ``output`` is a file with everything that it printed."""
 
     def __init__(self, study, both, *arguments, env=None):
         self.study = study
@@ -212,18 +212,15 @@ class Potato:
     def admin(self):
         return Admin(self)
 
+    def stranger(self):
+        return Visitor(self.port)
+
     def annotator(self, name, *, new=True):
         visitor = Visitor(self.port, name)
         answer = visitor.post("/register" if new else "/auth", form={"email": name, "pass": "a password 1"})
         assert answer.status == 302, answer.text
         visitor.get("/annotate")
         return visitor
-
-    def data(self, item):
-        """An item as Potato holds it now."""
-        answer = Visitor(self.port).get(f"/admin/item_state/{item}", headers={"X-API-Key": KEY})
-        assert answer.status == 200, answer.text
-        return answer.json
 
 
 class Admin(Visitor):
