@@ -23,6 +23,7 @@ from .agent_ears import Ears, read_line
 from .agent_job import GaveUp, JobAgent
 from .agent_launch import JobLauncher, LocalLauncher
 from .agent_link import Link, Superseded, read_attach, write_attach
+from .agent_voice import keep, say
 from .jobdir import JobDir, Lock, hostname
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,512}")
@@ -82,6 +83,7 @@ def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears, gpus: Sequence[
     write_attach(jobdir, generation, address, token)
     announce("agent %d generation %d" % (os.getpid(), generation))
     ears.listen_to_signals()
+    ears.at_the_end_of_stdin(lambda: keep(jobdir))
     try:
         while not work(jobdir, generation, ears, gpus):
             say("somebody has just attached; going on")
@@ -152,14 +154,6 @@ def announce(text: str) -> None:
     """A line for whoever started this agent; who is gone already misses it."""
     try:
         os.write(1, (text + "\n").encode())
-    except OSError:
-        return
-
-
-def say(text: str) -> None:
-    """A line for agent.log."""
-    try:
-        os.write(2, ("agent: %s\n" % text).encode("utf-8", "replace"))
     except OSError:
         return
 

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 
 class Ears:
@@ -17,6 +17,7 @@ class Ears:
         self.asked_to_end = False
         self.times_asked = 0
         self._stdin = stdin
+        self._farewell: Optional[Callable[[], None]] = None
         self._signalled: Optional[int] = None
         if stdin is not None:
             os.set_blocking(stdin, False)
@@ -30,6 +31,10 @@ class Ears:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._asked)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def at_the_end_of_stdin(self, act: Callable[[], None]) -> None:
+        """What to do once, when it comes."""
+        self._farewell = act
 
     def rest(self, seconds: float) -> None:
         """Sleeps, less long when something is heard."""
@@ -46,6 +51,8 @@ class Ears:
             if self._stdin in heard and self._at_end():
                 self.stdin_ended = True
                 self._stdin = None
+                if self._farewell is not None:
+                    self._farewell()
                 return
 
     def _at_end(self) -> bool:

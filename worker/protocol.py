@@ -77,6 +77,7 @@ AGENT_EVENTS_FILE = "agent.jsonl"    #: the agent's stream
 CONTROL_FILE = "control"             #: one of the CONTROL words, replaced by the agent, read by the worker
 LEASE_FILE = "lease"                 #: rewritten by the agent every 15 s (slurm)
 STDERR_FILE = "stderr.log"
+AGENT_STDERR_FILE = "agent.err"         #: what an agent said after its login had ended
 EXIT_CODE_FILE = "exit_code"         #: written by rename; exit_code.<n> from the first scheduler restart on
 PREDICTIONS_FILE = "predictions.jsonl"
 ARTIFACTS_DIR = "artifacts"

@@ -56,6 +56,8 @@ def main(arguments: List[str]) -> int:
         say("ended", " ".join(str(process.pid) for process in left))
         for line in tail_lines(jobdir.path(protocol.STDERR_FILE)):
             say("stderr", line)
+    for line in tail_lines(jobdir.path(protocol.AGENT_STDERR_FILE)):
+        say("agent", line)
     return 0
 
 

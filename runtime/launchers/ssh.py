@@ -7,7 +7,6 @@ before it does; a login that is broken off anywhere is told again from the top b
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 
 from .. import places
 from ..bounds import bounds
-from ..ssh import artifacts, code, lines
+from ..ssh import agent_log, artifacts, code, lines
 from ..ssh.connection import Ssh, remote_command
 from ..ssh.explain import failure
 from ..ssh.held import Held
@@ -145,8 +144,7 @@ class SshLauncher:
         if probe is not None and probe.choice.candidates:
             hello["gpus"] = list(probe.choice.candidates)
         feed = [*opening(text, mark, [code.code_hash()]), json.dumps(hello).encode() + b"\n"]
-        log = os.open(self._desk.run_dir / places.AGENT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(log, "ab") as errors:
+        with agent_log.into(self._desk.run_dir / places.AGENT_LOG) as errors:
             talk = self._talk = line.session = Talk(
                 line.ssh.argv(command=remote_command(len(text.encode("utf-8")))), line.ssh.environment(), feed,
                 hold_stdin=True, stderr=errors, check=self._desk.check,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import places
 from ..bounds import bounds
 from ..launchers import LaunchError
 from ..places import Places
-from . import lines
+from . import agent_log, lines
 from .connection import Ssh
 from .explain import failure
 from .held import Held
@@ -51,6 +52,7 @@ def release_ssh(
     if said.all("error") or said.code != 0:
         raise LaunchError("; ".join(said.all("error")) or f"{facts['host']} did not confirm the removal")
     _tidy_here(facts, held, None)
+    agent_log.append(run_dir / places.AGENT_LOG, said.all("agent"))
     return _told(said, str(facts["host"]))
 
 

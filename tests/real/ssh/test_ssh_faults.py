@@ -210,6 +210,8 @@ def test_a_connection_that_stays_away_ends_as_the_message_says(remote):
     study.ssh_config()
     study.ended(run_id)
     study.nothing_is_left()
+    # its words had no way to us then
+    assert "agent: no answer from the server for" in (study.places.run_dir(run_id) / "agent.log").read_text()
 
 
 def test_on_disconnect_finish_goes_on_alone_and_is_fetched_later(remote):
