@@ -1,5 +1,5 @@
 # The same as the README's commands, for fingers used to make.
-.PHONY: demo test lint audit
+.PHONY: demo test lint audit test-slurm-versions
 
 demo:
 	python3 dev.py demo
@@ -17,3 +17,7 @@ audit:
 	.venvs/audit/bin/bandit -q -r schema compiler templates project runtime worker server cli plugin -c pyproject.toml
 	.venv/bin/pip freeze --exclude-editable > .venvs/audit/installed.txt
 	.venvs/audit/bin/pip-audit --disable-pip --no-deps -r .venvs/audit/installed.txt
+
+# The tests of the real Slurm on 20.11 and 24.11: root, debootstrap, a mirror of Debian, 700 MB under /var/cache.
+test-slurm-versions:
+	.venv/bin/python tests/real/slurm_versions/run.py

@@ -96,6 +96,10 @@ class SlurmCluster:
         self.env = {k: v for k, v in os.environ.items()
                     if not k.startswith(("SBATCH_", "SQUEUE_", "SCANCEL_", "SCONTROL_", "SLURM_"))}
         self.env.update(SLURM_CONF=str(self.conf), LC_ALL="C.UTF-8")
+        #: Another Slurm than the installed one: its programs and what its configuration needs (slurm_versions/run.py).
+        self.home = Path(os.environ["POTATO_SLURM_HOME"]) if "POTATO_SLURM_HOME" in os.environ else None
+        if self.home:
+            self.env["PATH"] = f"{self.home}/bin:{self.env['PATH']}"
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -111,9 +115,9 @@ class SlurmCluster:
             (self.root / name).mkdir()
         self.conf.write_text(SLURM_CONF.format(
             root=self.root, host=host, ctld_port=self.ports["ctld"], n1_port=self.ports["n1"],
-            n2_port=self.ports["n2"], **self._settings))
+            n2_port=self.ports["n2"], **self._settings) + self._more("more.conf", ""))
         (self.root / "gres.conf").write_text("NodeName=n[1-2] Name=gpu File=/dev/tty[0-1]\n")
-        (self.root / "cgroup.conf").write_text("CgroupAutomount=no\n")
+        (self.root / "cgroup.conf").write_text(self._more("cgroup.conf", "CgroupAutomount=no\n"))
         self.start_daemon("slurmctld")
         self.start_daemon("n1")
         self.start_daemon("n2")
@@ -136,12 +140,16 @@ class SlurmCluster:
 
     def start_daemon(self, name: str) -> None:
         """Starts slurmctld, or the slurmd of a node."""
-        argv = ["/usr/sbin/slurmctld", "-D", "-i"] if name == "slurmctld" else ["/usr/sbin/slurmd", "-D", "-N", name]
+        programs = self.home / "bin" if self.home else Path("/usr/sbin")
+        argv = [programs / "slurmctld", "-D", "-i"] if name == "slurmctld" else [programs / "slurmd", "-D", "-N", name]
         log = (self.root / f"{name}.out").open("ab")
         with log:
             self.daemons[name] = subprocess.Popen(
                 [*argv, "-f", str(self.conf)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=self.env, start_new_session=True)
+
+    def _more(self, name: str, default: str) -> str:
+        return (self.home / name).read_text() if self.home else default
 
     def kill_daemon(self, name: str, signum: int = signal.SIGKILL) -> None:
         """Ends a daemon that ``start_daemon`` started (slurmctld, n1, n2)."""

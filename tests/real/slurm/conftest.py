@@ -42,7 +42,8 @@ class Login(ssh.Remote):
 
     def __init__(self, root, wait_until, lab, account, cluster, **options):
         self.cluster = cluster
-        self.keys = {"env": {"SLURM_CONF": str(cluster.conf)}, "poll_interval_s": 5}
+        path = {"PATH": f"{cluster.home}/bin:/usr/local/bin:/usr/bin:/bin"} if cluster.home else {}
+        self.keys = {"env": {"SLURM_CONF": str(cluster.conf), **path}, "poll_interval_s": 5}
         super().__init__(root, wait_until, lab, account, **options)
         self.bounds()
 
