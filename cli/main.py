@@ -9,6 +9,7 @@ import argparse
 import gc
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -109,11 +110,26 @@ def _run(command: str, arguments: list[str]) -> int:
     return int(module.run(parser.parse_args(arguments)))
 
 
+def _whose() -> str:
+    """Who has the command `potato` here: both packages bring one, and the last that was installed has it."""
+    try:
+        beside = os.path.join(os.path.dirname(sys.executable), "potato")  # noqa: PTH118, PTH120 pathlib takes its time
+        with open(beside, errors="replace") as script:  # noqa: PTH123
+            if "potato_training" in script.read(10_000):
+                return ""
+    except OSError:
+        return ""
+    return (
+        "\nIn this environment `potato` is the annotation server's own command: call these as potato-training.\n"
+        "To have both under `potato`: pip install --force-reinstall --no-deps potato-training\n"
+    )
+
+
 def _help(under: str = "") -> str:
     lines = "\n".join(f"  {name:<19} {text}" for name, (_, text) in COMMANDS.items() if name.startswith(under))
     return (
         f"usage: potato {under}COMMAND [...]\n\n{lines}\n\n  --version           print the version\n"
-        f"  --help              this text; every command has its own\n\n{_EPILOG}"
+        f"  --help              this text; every command has its own\n\n{_EPILOG}{_whose()}"
     )
 
 

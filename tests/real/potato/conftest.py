@@ -84,7 +84,8 @@ def site(tmp_path_factory):
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: potato-training\nVersion: 0.0.0\n")
     lines = []
-    for group, points in about["project"]["entry-points"].items():
+    groups = {**about["project"]["entry-points"], "console_scripts": about["project"]["scripts"]}
+    for group, points in groups.items():
         lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
     (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
     return folder
