@@ -48,6 +48,11 @@ _NOTES = {
 }
 
 
+def note_of(kind: str, name: str) -> str:
+    """What a backend without a script runs instead, as shell comments; "" for one that has scripts."""
+    return _NOTES.get(kind, "").format(name=name)
+
+
 def compile_job(keys: Mapping[str, Any], *, name: str, run_id: str, python: str, sha256: str, version: str) -> str:
     """job.sh for an agent that submits its own workers (``potato training agent --slurm-config``).
 
@@ -67,4 +72,4 @@ def compile_run(config: Config, request: RunRequest, *, version: str) -> Compile
     spec = job_spec(config, request, version=version)
     files = Scripts(spec)
     main = next(iter(files), None)
-    return CompiledRun(spec, files, main, "" if main else _NOTES[spec.place.type].format(name=spec.place.name))
+    return CompiledRun(spec, files, main, "" if main else note_of(spec.place.type, spec.place.name))

@@ -56,8 +56,11 @@ def add_api(routes: flask.Blueprint, study: Study, indexes: Indexes, auto: Any) 
 
     @routes.get("/api/runs/<run_id>")
     def api_run(run_id: str) -> flask.Response:
+        from .hub import standing
+
         queue = views.queue_of(study.store.open_runs())
-        return answer(views.record(study.run(run_id), queue))
+        found = study.run(run_id)
+        return answer({**views.record(found, queue), "push": standing(study, found) or None})
 
     @routes.get("/api/runs/<run_id>/events")
     def api_events(run_id: str) -> flask.Response:
@@ -90,7 +93,7 @@ def add_api(routes: flask.Blueprint, study: Study, indexes: Indexes, auto: Any) 
         from .hub import push
 
         study.run(run_id)
-        return answer(push(study, run_id, json_body()))
+        return answer(push(study, run_id, json_body()), 202)
 
     @routes.post("/api/backends/<name>/check")
     def api_check(name: str) -> flask.Response:

@@ -16,7 +16,7 @@ from ..worker.protocol import API_PREFIX
 from . import metrics
 from .api import add_api, answer
 from .door import Door
-from .errors import NotFound, NotSignedIn, Refused, TooMany
+from .errors import NotFound, NotSignedIn, Refused
 from .eventindex import Indexes
 from .pages import Shared, add_pages, html
 from .rendering import PREFIX, render, url
@@ -141,6 +141,9 @@ def told(error: Exception) -> flask.Response:
             refused = NotFound("there is nothing at this address")
         else:
             refused = Refused((error.name or "error").lower(), status=error.code or 500)
+            methods = getattr(error, "valid_methods", None)  # of a 405
+            if methods:
+                refused.headers["Allow"] = ", ".join(sorted(methods))
     else:
         _log.error("a request failed here", exc_info=error)
         refused = Refused("internal error", "the server's own output has the details", status=500)
@@ -158,6 +161,5 @@ def _answer(error: Refused) -> flask.Response:
         return flask.Response("", 303, {"Location": f"{url('/login')}?{urlencode({'next': following})}"})
     else:
         response = html(render("error.html", error=error, task="", said="", who=None), error.status)
-    if isinstance(error, TooMany):
-        response.headers["Retry-After"] = str(error.retry_s)
+    response.headers.update(error.headers)
     return response

@@ -55,14 +55,14 @@ def _per_label(splits: Mapping[str, Any]) -> list[str]:
 def _loading(run: Run, repo: str, files: list[str], transformers: bool) -> list[str]:
     folders = sorted({path.partition("/")[0] for path in files if path.endswith("potato.json") and "/" in path})
     if transformers and not any(path.endswith("adapter_config.json") for path in files):
-        where = f', subfolder="{folders[0]}"' if folders else ""
+        where = f", subfolder={json.dumps(folders[0])}" if folders else ""
         return ["```python", "from transformers import AutoModelForSequenceClassification, AutoTokenizer", "",
                 f'model = AutoModelForSequenceClassification.from_pretrained("{repo}"{where})',
                 f'tokenizer = AutoTokenizer.from_pretrained("{repo}"{where})', "```"]
-    where = f' + "/{folders[0]}"' if folders else ""
+    where = f" + {json.dumps('/' + folders[0])}" if folders else ""
     return ["```python", "from huggingface_hub import snapshot_download",
             "from potato_training.worker.trainers import load", "",
-            f'folder = snapshot_download("{repo}"){where}', f'model = load("{run.trainer}").load(folder)',
+            f'folder = snapshot_download("{repo}"){where}', f'model = load({json.dumps(run.trainer)}).load(folder)',
             'model.predict(["a text"])   # one probability a label, in the order above', "```"]
 
 

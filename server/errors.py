@@ -15,6 +15,7 @@ class Refused(Exception):
         self.message, self.hint, self.field = message, hint, field
         self.status = status or self.status
         self.more = more
+        self.headers: dict[str, str] = {}
 
     def body(self) -> dict[str, Any]:
         told = {"error": self.message, "hint": self.hint, "field": self.field, **self.more}
@@ -45,3 +46,4 @@ class TooMany(Refused):
     def __init__(self, retry_s: int):
         super().__init__(f"too many wrong keys; try again in {retry_s} s")
         self.retry_s = retry_s
+        self.headers["Retry-After"] = str(retry_s)

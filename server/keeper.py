@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..runtime import summon
+from ..runtime import debts, summon
 from ..runtime.notify import Deliveries
 from .auto import Automatic
 from .study import Study
@@ -56,9 +56,9 @@ class Keeper:
                 return
 
     def _tend(self) -> None:
-        """A supervisor that was killed is started again while a run or a release is open."""
+        """A supervisor that was killed is started again while a run or a release is open that does not rest."""
         study = self._study
-        if study.store.open_runs() or study.store.releases() or Deliveries(study.store, study.places).owed():
+        if study.store.open_runs() or debts.press(study.store) or Deliveries(study.store, study.places).owed():
             summon.ensure_supervisor(study.places)
 
     def _look_at_auto(self) -> None:

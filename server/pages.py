@@ -29,7 +29,7 @@ SAID = {
     "keep": "Training stops at the next batch; the best model so far is kept.",
     "retracted": "The prelabels of this run were taken back.",
     "nothing": "There were no prelabels of this run to take back.", "over": "The run was over already.",
-    "out": "You are signed out.", "pushed": "The model is on the Hub.",
+    "out": "You are signed out.", "pushing": "The model is being pushed to the Hub.",
 }
 _NEXT = re.compile(r"/admin/training[A-Za-z0-9/_.=&?%-]*\Z")
 
@@ -87,8 +87,8 @@ def add_pages(routes: flask.Blueprint, shared: Shared) -> None:
     def run_live(run_id: str) -> flask.Response:
         run = study.run(run_id)
         values = runpage.live_values(shared, run)
-        told = {name: block("run_parts.html", name, **values) for name in ("head", "curves")}
-        return fragments(told, over=run.over and run.settled)
+        told = {name: block("run_parts.html", name, **values) for name in ("head", "curves", "push")}
+        return fragments(told, over=not values["goes_on"])
 
     @routes.post("/runs/<run_id>/cancel")
     def cancel(run_id: str) -> flask.Response:
@@ -120,7 +120,7 @@ def add_pages(routes: flask.Blueprint, shared: Shared) -> None:
         asked = {"repo_id": sent.get("repo_id", "").strip(), "private": sent.get("private") == "yes",
                  "token": sent.get("token", "").strip() or None}
         push(study, run_id, asked)
-        return back(f"/runs/{run_id}", said="pushed")
+        return back(f"/runs/{run_id}", said="pushing")
 
     @routes.get("/runs/<run_id>/log")
     def log(run_id: str) -> flask.Response:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from ..compiler.compile import note_of
 from ..project.writeback import published_runs
 from ..runtime import places
 from ..runtime.slurm.words import job_words
 from ..runtime.store import Run
 from . import artifacts, charts, learning, logtail, views
+from .hub import PUSHING, standing
 from .rendering import size
 
 if TYPE_CHECKING:
@@ -30,10 +32,11 @@ def live_values(shared: Shared, run: Run) -> dict[str, Any]:
         curves.append({"name": name, "chart": charts.lines(name, series, x_label="minutes of training"),
                        "lines": [(split, points[-1][1]) for split, points in series.items()]})
     open_runs = shared.study.store.open_runs() if not run.over else []
+    push = standing(shared.study, run)
     return {
         "run": run, "told": views.summary(run, views.queue_of(open_runs)), "curves": curves,
         "releases": [r for r in shared.study.held() if r.run_id == run.run_id],
-        "log_version": None,
+        "log_version": None, "push": push, "goes_on": not (run.over and run.settled) or push.get("state") == PUSHING,
     }
 
 
@@ -63,7 +66,7 @@ def values(shared: Shared, run: Run, word: str) -> dict[str, Any]:
         "log": log, "word": word, "found": logtail.matching(path, word) if word else [],
         "files": files, "files_size": size(sum(file.size for file in files)),
         "artifact_uri": (run.facts.get("report") or {}).get("artifact_uri", ""),
-        "scripts": scripts(run_dir), "facts": run.facts, "phases": _phases(run), "job": job_words(run.facts),
+        "scripts": scripts(run_dir, run), "facts": run.facts, "phases": _phases(run), "job": job_words(run.facts),
         "published": run.over and run.run_id in published_runs(shared.study.places.prelabels),
         "record": json.dumps(views.record(run), indent=1, ensure_ascii=False),
     }
@@ -112,12 +115,16 @@ def _insight(schema: str, one: Any) -> dict[str, Any]:
     }
 
 
-def scripts(run_dir: Any) -> list[tuple[str, str]]:
-    """(name, text) of the scripts that this run executed, and of its job message without anything secret in it."""
+def scripts(run_dir: Any, run: Run) -> list[tuple[str, str]]:
+    """(name, text) of what this run executed: its scripts, or the commands where there are none, and its job
+    message, which has nothing secret in it."""
     found = []
     for path in sorted([*run_dir.glob("*.sh"), *run_dir.glob("scripts/*")]):
         if path.is_file() and not path.is_symlink():
             found.append((str(path.relative_to(run_dir)), path.read_text("utf-8", "replace")[:200_000]))
+    commands = note_of(str(run.facts.get("backend_type")), run.backend)
+    if commands and not found:
+        found.append(("commands", commands))
     job = run_dir / places.JOB
     if job.is_file():
         found.append((places.JOB, job.read_text("utf-8", "replace")[:200_000]))

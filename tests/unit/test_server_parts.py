@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from potato_training.runtime.store import Run
-from potato_training.server import artifacts, charts, form, insight, logtail
+from potato_training.server import artifacts, charts, form, insight, logtail, runpage
 from potato_training.server.attempts import Attempts
 from potato_training.server.card import card
 from potato_training.server.errors import NotFound, TooMany
@@ -237,12 +237,33 @@ def test_a_card_shows_names_as_they_are():
     assert "\n---\n" not in body
     assert "<script" not in body
     assert "a\\|b" in body
+    hostile = Run(**{**blank, "run_id": "r1", "trainer": 'x").evil("', "params": {}, "facts": {}})
+    loading = card(hostile, "me/x", ['a"b/potato.json', "c/potato.json"]).partition("## Loading it")[2]
+    assert 'load("x\\").evil(\\"").load' in loading and '+ "/a\\"b"' in loading
     for line in body.splitlines():
         if line.startswith("| a"):
             assert line.replace("\\|", "").count("|") == 6
 
 
 # --- insight -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "there", "shown"), [
+    ("ssh", ["probe.sh", "launch.sh"], ["launch.sh", "probe.sh", "job.json"]),
+    ("slurm", ["job.sh"], ["job.sh", "job.json"]),
+    ("agent", [], ["commands", "job.json"]),
+    ("local", [], ["commands", "job.json"]),
+])
+def test_what_was_executed_is_shown_for_every_backend(tmp_path, kind, there, shown):
+    for name in [*there, "job.json"]:
+        (tmp_path / name).write_text(f"text of {name}")
+    (tmp_path / "evil.sh").symlink_to("/etc/passwd")
+    found = runpage.scripts(tmp_path, Run(**{
+        **dict.fromkeys(Run._fields), "backend": "here", "facts": {"backend_type": kind}}))
+    assert [name for name, _ in found] == shown
+    assert all(text == f"text of {name}" for name, text in found if name != "commands")
+    commands = dict(found).get("commands", "potato_training.worker --spec")
+    assert "potato_training.worker --spec" in commands
 
 
 def test_insight_of_predictions_and_their_bundle(tmp_path):

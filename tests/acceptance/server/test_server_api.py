@@ -309,3 +309,16 @@ def test_metrics(site, study):
     assert 'potato_training_last_held_out_macro_f1{schema="sentiment",split="' in text
     for line in text.splitlines():
         assert line.startswith(("# HELP ", "# TYPE ", "potato_training_"))
+
+
+METHODS = (
+    ("DELETE", "api/status", "GET"), ("GET", "api/runs/x/cancel", "POST"), ("PUT", "api/runs", "POST"),
+    ("POST", "", "GET"), ("PATCH", "/metrics", "GET"), ("POST", "/", "GET"), ("GET", "/api/training/v1/claim", "POST"),
+)
+
+
+def test_a_wrong_method_is_told_the_right_ones(site):
+    for method, path, allowed in METHODS:
+        answer = site.ask(method, path, **site.own)
+        assert answer.status == 405, path
+        assert allowed in answer.headers["Allow"].split(", "), path
