@@ -36,7 +36,9 @@ class Bounds(NamedTuple):
     agent_slack_s: float = 60.0
     #: Between two tries to let go of something: grows from the first to the second.
     release_first_s: float = 0.2
-    release_most_s: float = 60.0
+    release_most_s: float = 600.0
+    #: A supervisor with nothing else to do stays up so long for something that cannot be let go of.
+    release_give_up_s: float = 86400.0
     #: Between two tries to deliver a notification: grows from the first to the second.
     notify_first_s: float = 2.0
     notify_most_s: float = 300.0

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..worker.jobdir import write_private
 from ..worker.protocol import CANCELLED, QUEUED
-from . import claims, launchers, life, runlog, tokens
+from . import claims, debts, launchers, life, runlog, tokens
 from .agent_routes import make_app
 from .bounds import bounds
 from .clocks import Switchboard
@@ -52,6 +52,7 @@ class Supervisor:
         self._broken: set[str] = set()
         self._releasing: dict[str, threading.Thread] = {}
         self._release_after: dict[str, float] = {}
+        self._first_tried: dict[str, float] = {}
         self._deliveries = Deliveries(self._store, where)
         self._stop = threading.Event()
 
@@ -75,8 +76,11 @@ class Supervisor:
         self._switchboard.wake()
 
     def idle(self) -> bool:
-        """Nothing is queued, running, to be released or to be told."""
-        return not self._store.open_runs() and not self._store.releases() and not self._deliveries.owed()
+        """Nothing is queued, running, to be released or to be told. What rests is tried here once."""
+        return not self._store.open_runs() and not self._deliveries.owed() and not any(
+            release.run_id in self._releasing or release.run_id not in self._first_tried
+            or not debts.rests(self._store, release) for release in self._store.releases()
+        )
 
     def _tick(self, socket: str) -> bool:
         for run_id, thread in list(self._drives.items()):
@@ -132,6 +136,7 @@ class Supervisor:
             return
         if release.run_id in self._drives:  # it may still be fetching
             return
+        self._first_tried.setdefault(release.run_id, time.monotonic())
         reported = run is not None and "report" in run.facts
         thread = threading.Thread(target=self._let_go, args=(release, reported), name=release.run_id, daemon=True)
         self._releasing[release.run_id] = thread
@@ -146,16 +151,22 @@ class Supervisor:
         except Exception as error:  # whatever it is, the duty stays
             if not isinstance(error, (OSError, launchers.LaunchError)):
                 traceback.print_exc(file=sys.stderr)
-            self._store.release_failed(release.run_id, str(error))
-            if release.tries == 0:
-                runlog.log(self._places.run_dir(release.run_id), f"still to be released: {error}")
-            wait = bounds().release_first_s * 2 ** min(release.tries, 20)
-            self._release_after[release.run_id] = time.monotonic() + min(wait, bounds().release_most_s)
+            self._still_owed(release, str(error))
             return
         runlog.log(self._places.run_dir(release.run_id), *lines)
         self._store.released(release.run_id)
         self._store.drop_token(tokens.RUN, release.run_id)
         self._switchboard.wake()
+
+    def _still_owed(self, release: Release, why: str) -> None:
+        now = time.monotonic()
+        rested = debts.rests(self._store, release)
+        if rested or now - self._first_tried[release.run_id] > bounds().release_give_up_s:
+            why = debts.give_up(self._store, release, why)
+        if release.tries == 0 or (why.endswith(debts.RESTS) and not rested):
+            runlog.log(self._places.run_dir(release.run_id), f"still to be released: {why}")
+        self._store.release_failed(release.run_id, why)
+        self._release_after[release.run_id] = now + debts.pause_s(release.tries)
 
     def _clear_old_socket(self) -> None:
         """A supervisor that was killed leaves its socket's folder behind."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from potato_training.runtime import debts
 from potato_training.runtime.store import Store, StoreTooNew
 
 
@@ -103,6 +104,20 @@ def test_a_release_stays_until_it_is_confirmed(store):
     assert (release.target, release.tries, release.last_error) == ({"x": 1}, 1, "no answer")
     store.released("r1")
     assert store.releases() == []
+
+
+def test_a_debt_that_rests_starts_nobody(store):
+    insert(store)
+    assert not debts.press(store)
+    store.owe("r1", "ssh", {})
+    assert debts.press(store)
+    (release,) = store.releases()
+    assert debts.give_up(store, release, "nobody answers").startswith("nobody answers; no longer tried")
+    assert debts.rests(store, release)
+    assert not debts.press(store)
+    insert(store, "r2")
+    store.owe("r2", "ssh", {})
+    assert debts.press(store)
 
 
 def test_another_process_writes_the_same_ledger(store, tmp_path):

@@ -214,6 +214,28 @@ def test_a_connection_that_stays_away_ends_as_the_message_says(remote):
     assert "agent: no answer from the server for" in (study.places.run_dir(run_id) / "agent.log").read_text()
 
 
+def test_a_host_that_is_gone_for_good_keeps_no_supervisor(remote):
+    study = remote(heartbeat_timeout_s=4)
+    study.bounds(release_give_up_s=1, release_most_s=0.5)
+    process, _ = runs(study, **LONG)
+    study.ssh_config(more="ProxyCommand false")
+    strike(study.ssh_processes())
+    assert study.finish(process)[1] == 1
+    study.wait_until(lambda: not study.processes(), "the supervisor's end")
+    said = "no longer tried, the next supervisor does once more (potato training supervise)"
+    for command in (("show", "last"), ("runs",), ("logs", "last")):
+        shown = study.potato("training", *command).stdout
+        assert "still to be released: " in shown, command
+        assert said in shown, command
+    tries = study.store().releases()[0].tries
+    study.potato("training", "supervise", check=True)
+    assert study.store().releases()[0].tries == tries + 1
+    study.ssh_config()
+    study.potato("training", "supervise", check=True)
+    assert study.store().releases() == []
+    study.nothing_is_left()
+
+
 def test_on_disconnect_finish_goes_on_alone_and_is_fetched_later(remote):
     study = remote(heartbeat_timeout_s=3, on_disconnect="finish")
     process, run_id = runs(study, steps=100, step_seconds=0.05)

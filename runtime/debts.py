@@ -1,0 +1,35 @@
+"""What ended runs still hold elsewhere: how long a supervisor stays up for it, and when it lets the matter rest.
+
+A host that is gone for good would otherwise keep a process here for good. The debt stays in the ledger, is shown,
+and is tried again by the next supervisor, which does not wait for it a second time.
+"""
+
+from __future__ import annotations
+
+from .bounds import bounds
+from .store import Release, Store
+
+_FACT = "release_given_up"
+RESTS = "no longer tried, the next supervisor does once more (potato training supervise)"
+
+
+def rests(store: Store, release: Release) -> bool:
+    """Whether a supervisor has tried for long enough."""
+    run = store.get(release.run_id)
+    return run is not None and bool(run.facts.get(_FACT))
+
+
+def press(store: Store) -> bool:
+    """Whether something is owed that a supervisor should be started for."""
+    return any(not rests(store, release) for release in store.releases())
+
+
+def pause_s(tries: int) -> float:
+    """Until the next try after so many that failed."""
+    return min(bounds().release_first_s * 2 ** min(tries, 20), bounds().release_most_s)
+
+
+def give_up(store: Store, release: Release, error: str) -> str:
+    """Lets the matter rest; what is shown of it."""
+    store.note(release.run_id, **{_FACT: True})
+    return f"{error}; {RESTS}"
