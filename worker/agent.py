@@ -26,6 +26,7 @@ from .agent_link import Link, Superseded, read_attach, write_attach
 from .agent_voice import keep, say
 from .jobdir import JobDir, Lock, hostname
 
+_DOOR = re.compile(r"/tmp/p-[0-9a-f]{8}/s")  # noqa: S108 - as the server names it
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,512}")
 #: A unix socket's path may have so many bytes on every system that we know (macOS 103, Linux 107).
 _LONGEST_SOCKET = 103
@@ -107,6 +108,9 @@ def work(jobdir: JobDir, generation: int, ears: Ears, gpus: Sequence[str]) -> bo
     link = Link(address, token, jobdir=jobdir, generation=generation)
     try:
         JobAgent(jobdir, link, JobLauncher(LocalLauncher(gpus=gpus)), ears, say=say).run()
+    except Superseded:
+        shut_door(link.address, (read_attach(jobdir) or (0, "", ""))[1])
+        raise
     except GaveUp:
         now = read_attach(jobdir)
         if now is None or now[0] != generation or not now[1] or now[1:] == (link.address, link.token):
@@ -115,6 +119,15 @@ def work(jobdir: JobDir, generation: int, ears: Ears, gpus: Sequence[str]) -> bo
     finally:
         link.close()
     return True
+
+
+def shut_door(address: str, other: str) -> None:
+    """Removes the forwarded socket's directory of an agent that leaves for one on another login node: nobody else
+    will come by here."""
+    if _DOOR.fullmatch(address) and address != other:
+        import shutil
+
+        shutil.rmtree(os.path.dirname(address), ignore_errors=True)
 
 
 def bring_news(jobdir: JobDir, address: str, token: str, seconds: float = 5.0) -> None:
