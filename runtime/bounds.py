@@ -69,7 +69,7 @@ class Bounds(NamedTuple):
     slurm_query_s: float = 60.0
     slurm_cancel_s: float = 100.0
     slurm_doubt_s: float = 60.0
-    slurm_settle_s: float = 60.0
+    slurm_settle_s: float = 90.0
     #: Until a job is proven gone, beyond what its processes get to end: a controller may be slow to answer.
     slurm_proof_s: float = 260.0
 

@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
     query_s: float = 60.0     #: of one squeue or scontrol
     cancel_s: float = 100.0   #: of one scancel, which tries for a minute and a half
     doubt_s: float = 60.0     #: so long answered lookups must find nothing before sbatch is called again
-    settle_s: float = 60.0    #: until a file on shared storage shows everywhere
+    settle_s: float = 90.0    #: until a file on shared storage shows everywhere
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> "Bounds":

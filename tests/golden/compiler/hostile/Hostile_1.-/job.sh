@@ -47,6 +47,14 @@ fi
 exec 2>> stderr.log
 trap 'potato_fail "the job was stopped before the worker started" 4' TERM
 
+# Shared storage may show late what the login node wrote last.
+potato_waited=0
+until [ -e spec.json ] && [ -e job.sh ] || [ "$potato_waited" -ge 120 ]; do
+  sleep 1
+  ls > /dev/null
+  potato_waited=$((potato_waited + 1))
+done
+
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # the login shell's; what env and prelude set stays
 
 # model_training.backends.Hostile_1.-.env
