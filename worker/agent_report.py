@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import stat
+import time
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 from urllib.parse import quote
 
@@ -42,9 +43,13 @@ class Report:
         """Uploads predictions.jsonl. Returns None when the server has them, else the reason for the result."""
         path = self._jobdir.path(protocol.PREDICTIONS_FILE)
         answer = None
+        upload = _Stubborn(lambda: self._link.call_apart(lambda client: self._put(client, path, digest)), self._link)
         for _ in range(UPLOAD_ATTEMPTS):
             try:
-                answer = self._insist(lambda: self._link.call_apart(lambda client: self._put(client, path, digest)))
+                answer = self._insist(upload)
+            except _NoWay as error:
+                self._log.error("predictions_not_sent", str(error))
+                return protocol.REASON_PREDICTIONS_REFUSED
             except OSError as error:
                 self._log.error("predictions_missing", "predictions.jsonl cannot be read: %s" % error.strerror)
                 return protocol.REASON_PREDICTIONS_REFUSED
@@ -80,6 +85,32 @@ class Report:
             self._link.call_apart(lambda client: client.post(self._path + "/result", body))
         except Down:
             return
+
+
+class _NoWay(Exception):
+    """An upload breaks again and again while other requests are answered: something in between does not let it pass."""
+
+
+class _Stubborn:
+    """A request that is not tried for ever when it alone gets no answer."""
+
+    def __init__(self, request: Callable[[], Answer], link: Link, clock: Callable[[], float] = time.monotonic):
+        self._request, self._link, self._clock = request, link, clock
+        self._began, self._failed = clock(), 0
+
+    def __call__(self) -> Answer:
+        try:
+            return self._request()
+        except Down as error:
+            self._failed += 1
+            waited = self._clock() - self._began
+            alone = self._link.silent_s < self._link.give_up_s
+            if alone and self._failed >= UPLOAD_ATTEMPTS and waited >= self._link.give_up_s:
+                raise _NoWay(
+                    "the predictions could not be sent in %.0f seconds and %d attempts (%s), while other requests were "
+                    "answered: is there a proxy that limits sizes or times?" % (waited, self._failed, error)
+                ) from None
+            raise
 
 
 def result_body(jobdir: JobDir, code: Optional[int], reason: str, software: Dict[str, str]) -> Dict[str, Any]:

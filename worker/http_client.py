@@ -17,6 +17,8 @@ from .http_upload import TooShort, Upload
 
 _MAX_ANSWER = 4 << 20
 _BLOCK = 1 << 16
+#: What the server of this protocol answers, faults of its own apart.
+_OURS = frozenset((200, 204, 206, 400, 401, 404, 405, 408, 409, 410, 413, 415, 416))
 #: Of one try to connect: a lost packet is cheaper to send again than to wait for.
 CONNECT_S = 5.0
 #: What a proxy that takes a whole body before it passes it on is granted for that.
@@ -45,8 +47,9 @@ class Answer:
 
     @property
     def is_ours(self) -> bool:
-        """True when the answer can be the server's own word and not that of something in between."""
-        return self.status < 500 and (self.status == 204 or bool(self.json))
+        """True when the answer can be the server's own word and not that of something in between: a proxy that
+        limits rates (429), asks for a login (403, 407) or has no server behind it says other things."""
+        return self.status in _OURS and (self.status == 204 or bool(self.json))
 
 
 class Client:

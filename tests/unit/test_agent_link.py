@@ -73,7 +73,8 @@ def test_any_answer_of_the_server_starts_the_clock_anew(link, clock):
 
 
 @pytest.mark.parametrize("request_", [
-    says(502, {"error": "bad gateway"}), says(503), says(500, {"error": "internal error"}),
+    says(502, {"error": "bad gateway"}), says(503), says(429, {"error": "slow down"}), says(403, {"message": "log in"}),
+    says(302, {"to": "elsewhere"}), says(301), says(504), says(500, {"error": "internal error"}),
     lambda client: Answer(200, {}, b"<html>log in first</html>"), says(404), says(200),
     lambda client: Answer(410, {}, b"gone"),
 ])

@@ -165,3 +165,35 @@ def test_a_try_to_connect_is_short_and_a_read_is_not(monkeypatch):
     with pytest.raises(Unreachable, match="no answer in time"):
         Client("http://198.51.100.1:8000", "t", timeout=15).post("/x", {})
     assert tried == [http_client.CONNECT_S] and http_client.CONNECT_S < 15
+
+
+class _Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.parametrize(("silent_s", "ends"), [(2.0, True), (400.0, False)])
+def test_an_upload_that_alone_gets_no_answer_is_not_tried_for_ever(silent_s, ends):
+    """Where nothing else is answered either, it is the link's to give up."""
+    from types import SimpleNamespace
+
+    from potato_training.worker import agent_report
+    from potato_training.worker.agent_link import Down
+
+    clock = _Clock()
+
+    def broken():
+        raise Down("the connection was closed without an answer")
+
+    upload = agent_report._Stubborn(broken, SimpleNamespace(silent_s=silent_s, give_up_s=300), clock)
+    seen = []
+    for _ in range(40):
+        clock.now += 20
+        try:
+            upload()
+        except Exception as error:
+            seen.append(type(error).__name__)
+    assert set(seen[:14]) == {"Down"}
+    assert ("_NoWay" in seen) is ends
