@@ -138,14 +138,14 @@ class SlurmCluster:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         self._until(lambda: (home / "socket").exists(), 20, "munged made no socket")
 
-    def start_daemon(self, name: str) -> None:
-        """Starts slurmctld, or the slurmd of a node."""
+    def start_daemon(self, name: str, view=()) -> None:
+        """Starts slurmctld, or the slurmd of a node; ``view``: words before its command."""
         programs = self.home / "bin" if self.home else Path("/usr/sbin")
         argv = [programs / "slurmctld", "-D", "-i"] if name == "slurmctld" else [programs / "slurmd", "-D", "-N", name]
         log = (self.root / f"{name}.out").open("ab")
         with log:
             self.daemons[name] = subprocess.Popen(
-                [*argv, "-f", str(self.conf)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [*view, *argv, "-f", str(self.conf)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=self.env, start_new_session=True)
 
     def _more(self, name: str, default: str) -> str:
