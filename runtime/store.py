@@ -20,6 +20,9 @@ from ..worker.protocol import CANCELLING, QUEUED
 from . import life
 from .rows import Change, Release, Run, run_of
 
+#: How long anybody waits for another who writes.
+_BUSY_S = 30.0
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     place       INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -95,10 +98,9 @@ class Store:
         db = getattr(self._local, "db", None)
         if db is None:
             # Autocommit mode: every transaction below begins and ends where one can see it.
-            db = sqlite3.connect(self._path, timeout=30, isolation_level=None)
+            db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
             db.row_factory = sqlite3.Row
-            if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                db.execute("PRAGMA journal_mode = WAL")
+            _use_wal(db)
             db.execute("PRAGMA synchronous = FULL")
             self._local.db = db
         return db
@@ -313,3 +315,18 @@ class Store:
 def _update(db: sqlite3.Connection, run_id: str, values: Mapping[str, Any]) -> None:
     columns = ", ".join(f"{column} = ?" for column in values)
     db.execute(f"UPDATE runs SET {columns} WHERE run_id = ?", (*values.values(), run_id))  # noqa: S608 our own names
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Turns the write-ahead log on. SQLite's own time-out does not hold for that: of two who do it to a fresh file
+    at once, one is refused at once (seen with 3.40)."""
+    give_up = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+        time.sleep(0.01)

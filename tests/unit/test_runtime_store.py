@@ -153,3 +153,16 @@ def test_a_ledger_of_a_newer_program_is_left_alone(tmp_path):
         db.execute("PRAGMA user_version = 999")
     with pytest.raises(StoreTooNew):
         Store(path)
+
+
+def test_many_who_open_a_fresh_ledger_at_once(tmp_path):
+    """SQLite waits for nobody when it turns a fresh file's log on: one in a hundred was refused."""
+    code = ("import sys, pathlib; from potato_training.runtime.store import Store\n"
+            "sys.stdin.read(1)\n"
+            "for n in range(150): Store(pathlib.Path(sys.argv[1], str(n))).runs()\n")
+    children = [subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+                for _ in range(6)]
+    for child in children:
+        child.stdin.close()
+    said = [child.stderr.read().decode() for child in children]
+    assert ([child.wait() for child in children], said) == ([0] * 6, [""] * 6)
