@@ -236,6 +236,7 @@ def test_a_login_node_without_slurm(compiled, host, over_ssh):
 
 
 SOME_CODE = dict.fromkeys(["potato_training/__init__.py", "potato_training/worker/agent.py"], b"# code\n" * 500)
+TIDY = {"potato_training/worker/tidy.py": (Path(__file__).parents[2] / "worker" / "tidy.py").read_bytes()}
 
 
 def code_tar(name=CODE, files=SOME_CODE):
@@ -280,7 +281,7 @@ def test_two_servers_bring_the_same_code_at_once(ssh, host, over_ssh, wait_until
         answers = list(pool.map(
             lambda _: over_ssh(ssh()["receive_code.sh"], CODE, tail=code_tar(), env=host.env), range(4)))
     assert [a.end for a in answers] == [0, 0, 0, 0], [a.stderr for a in answers]
-    assert sorted(p.name for p in (host.root / "code" / CODE).iterdir()) == ["potato_training"]
+    assert sorted(p.name for p in (host.root / "code" / CODE).iterdir()) == [CODE, "potato_training"]
     wait_until(lambda: [p.name for p in (host.root / "code").iterdir()] == [CODE], "the end of what nobody waits for")
 
 
@@ -302,7 +303,8 @@ def test_the_newest_three_copies_stay(ssh, host, over_ssh, wait_until):
     (store / ".ee.123").mkdir()
     os.utime(store / ".ee.123", (1000, 1000))
     (store / ".ff.456").mkdir()         # somebody is at it
-    assert over_ssh(ssh()["receive_code.sh"], CODE, tail=code_tar(), env=host.env).end == 0
+    tail = code_tar(files={**SOME_CODE, **TIDY})
+    assert over_ssh(ssh()["receive_code.sh"], CODE, tail=tail, env=host.env).end == 0
     wait_until(lambda: sorted(p.name for p in store.iterdir()) == [".ff.456", CODE, "cc", "dd"], "the newest three")
 
 
