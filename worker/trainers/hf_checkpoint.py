@@ -30,7 +30,7 @@ Found = Tuple[Dict[str, Any], Dict[str, Any]]
 
 def fingerprint(task: Task, directory: str, train: Sequence[Example], val: Sequence[Example]) -> str:
     """What a checkpoint must have been made from to be gone on with: labels, parameters, model and items."""
-    params = {k: v for k, v in task.params.items() if k != "checkpoint_minutes"}
+    params = {k: v for k, v in task.params.items() if k not in ("checkpoint_minutes", "processes")}
     model = sorted((n, os.path.getsize(os.path.join(directory, n))) for n in os.listdir(directory)
                    if n.endswith((".safetensors", ".json")))
     digest = hashlib.sha256(json.dumps([task.kind, task.labels, params, task.seed, model], sort_keys=True).encode())

@@ -10,6 +10,7 @@ from ..failures import TrainerError, is_gpu_out_of_memory, is_host_out_of_memory
 from . import hf_checkpoint
 from .hf_batches import training_batches
 from .hf_predict import release, too_large
+from .hf_team import Solo
 
 if TYPE_CHECKING:
     from .base import Handle
@@ -73,14 +74,15 @@ class Loop:
     ``evaluate(model)`` gives (macro-F1, loss) on the held-out items, or None when there are too few.
     After ``train`` the model holds the weights of the best epoch. With ``checkpoints`` it goes on from
     the newest of them, and ends in the same weights as if it had never been interrupted. ``objective(inputs,
-    items)`` gives the loss of each item where it is not that of a classifier.
+    items)`` gives the loss of each item where it is not that of a classifier. With a ``crew`` of several
+    processes every one of them runs this loop, and they agree at each step.
     """
 
     def __init__(self, model: Any, run: Handle, params: Mapping[str, Any], kind: str, seed: int, collator: Collator,
                  precision: Precision, weights: Any = None,
                  evaluate: Optional[Callable[[], Optional[Tuple[float, float]]]] = None,
                  new: Sequence[str] = (), checkpoints: Optional[Checkpoints] = None,
-                 objective: Optional[Callable[[Any, Sequence[int]], Any]] = None) -> None:
+                 objective: Optional[Callable[[Any, Sequence[int]], Any]] = None, crew: Optional[Solo] = None) -> None:
         self.model = model
         self.run = run
         self.params = params
@@ -97,6 +99,7 @@ class Loop:
         self.best: Any = None                   # (score, epoch, weights)
         self.checkpoints = checkpoints
         self.objective = objective
+        self.crew = crew or Solo()
         self._told = 0.0
 
     def train(self, encoded: Encoded, targets: Any, epochs: int) -> None:
@@ -115,7 +118,7 @@ class Loop:
             self.model.train()
             groups = self._groups(encoded.lengths, epoch)
             for number in range(self.group, len(groups)):
-                if self.run.keep_wanted():
+                if self.crew.tell([float(self.run.keep_wanted())])[0]:
                     return self._keep(epoch)
                 self._one_step(encoded, targets, groups[number], optimizer, scaler)
                 self.epoch, self.group = epoch, number + 1
@@ -135,7 +138,7 @@ class Loop:
             group["lr"] = pace * factor
 
     def _checkpoint(self, optimizer: Any, scaler: Any) -> None:
-        if self.checkpoints is None or not self.checkpoints.due():
+        if self.checkpoints is None or self.crew.rank or not self.checkpoints.due():
             return
         random = hf_checkpoint.random_states(self.collate.device)
         state, tensors = hf_checkpoint.collect(self.model, optimizer, scaler, self.best, random)
@@ -147,7 +150,8 @@ class Loop:
         if found is None:
             return
         self.best, random = hf_checkpoint.put_back(found, self.model, optimizer, scaler)
-        hf_checkpoint.set_random(random, self.collate.device)
+        if self.crew.rank == 0:
+            hf_checkpoint.set_random(random, self.collate.device)
         self.step, self.epoch, self.group, self.at_once = (found[0][k] for k in ("step", "epoch", "group", "at_once"))
 
     def _groups(self, lengths: Sequence[int], epoch: int) -> List[List[List[int]]]:
@@ -162,13 +166,15 @@ class Loop:
 
         count = sum(map(len, group))
         loss = self._with_ladder(encoded, targets, group, count, optimizer, scaler)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        loss = self.crew.add_up(trained, loss)
         self.step += 1
         if not math.isfinite(loss):
             self._not_finite("loss", loss)
         self._pace(optimizer)
         if scaler:
             scaler.unscale_(optimizer)
-        norm = torch.nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.requires_grad], CLIP_NORM)
+        norm = torch.nn.utils.clip_grad_norm_(trained, CLIP_NORM)
         if scaler:
             scaler.step(optimizer)      # leaves the step out by itself when the scaled gradients overflowed
             scaler.update()
@@ -211,8 +217,9 @@ class Loop:
                           % (before, self.at_once))
 
     def _accumulate(self, encoded: Encoded, targets: Any, group: List[List[int]], count: int, scaler: Any) -> float:
-        total = 0.0
-        for batch in group:
+        total: Any = 0.0
+        for whole in group:
+            batch = self.crew.share(whole)
             for start in range(0, len(batch), self.at_once):
                 self.run.check()
                 part = batch[start:start + self.at_once]
@@ -229,16 +236,17 @@ class Loop:
 
     def _judge(self, epoch: int) -> bool:
         """Evaluates; remembers the weights when they are the best so far. False when there is nothing to judge by."""
-        found = self.evaluate()
+        found = self.evaluate() if self.crew.rank == 0 else None
         self._evaluated = self.step
-        if found is None:
+        there, score, loss = self.crew.tell([1.0, *found] if found else [0.0, 0.0, 0.0])
+        if not there:
             return False
-        score, loss = found
         self.run.metric("val", "macro_f1", score, epoch)
         self.run.metric("val", "loss", loss, epoch)
         if self.best is None or (score, -loss) > self.best[0]:
-            weights = self.model.state_dict()
-            state = {n: weights[n].detach().to("cpu", copy=True) for n in hf_checkpoint.trained_names(self.model)}
+            weights = self.model.state_dict() if self.crew.rank == 0 else {}
+            state = {n: weights[n].detach().to("cpu", copy=True) for n in hf_checkpoint.trained_names(self.model)
+                     if n in weights}
             self.best = ((score, -loss), epoch, state)
         return True
 

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..metrics import ENOUGH, macro_f1
-from . import hf_setup
+from . import hf_setup, hf_team
 from .base import Task, Trainer, TrainerInfo
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ PARAMS = {
                           "description": "weigh labels by the inverse of how often they occur"},
         "gradient_accumulation": dict(_WHOLE, minimum=1, default=1, description="batches of one step"),
         "checkpoint_minutes": hf_setup.CHECKPOINT_MINUTES,
+        "processes": hf_team.PARAM,
     },
 }
 
@@ -68,6 +69,7 @@ class HFTextClassification(Trainer):
         params_schema=PARAMS,
         uses_gpu=True,
     )
+    crew = hf_team.Solo()           # in the processes that rank 0 starts it is a Team already
 
     @classmethod
     def needed(cls, params: Mapping[str, Any]) -> Tuple[str, ...]:
@@ -75,6 +77,12 @@ class HFTextClassification(Trainer):
 
     def fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
         """Fine-tunes on the train items; the val items choose the best epoch when there are at least five."""
+        try:
+            self._fit(train, val)
+        finally:
+            self.crew.close()
+
+    def _fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
         from . import hf_model
         from .hf_batches import Collator, encode
         from .hf_loop import Loop
@@ -83,8 +91,10 @@ class HFTextClassification(Trainer):
         task, params, run = self.task, self.task.params, self.run
         hf_setup.quiet(params["model"])
         run.step("loading %s" % params["model"])
-        directory = hf_model.find(params["model"])
+        directory = self.crew.directory or hf_model.find(params["model"])
         run.check()
+        if self.crew.directory is None:
+            self.crew = hf_team.gather(self, directory, train, val)
         hf_setup.seed(task.seed, run.device)
         self.tokenizer = hf_model.load_tokenizer(directory)
         model, new = hf_model.load_model(directory, self.tokenizer, task.labels, task.kind)
@@ -109,9 +119,10 @@ class HFTextClassification(Trainer):
         epochs = hf_setup.epochs(len(train), params, AUTO_EPOCHS)
         run.log("training for %d epochs in %s on %s" % (epochs, training.name, run.device))
         run.step("training")
+        self.crew.join(run, task.seed)
         loop = Loop(self.model, run, params, task.kind, task.seed, self._collate, training,
                     self._class_weights([e.target for e in train]), self._judge, new,
-                    hf_setup.checkpoints(task, directory, train, held, run))
+                    hf_setup.checkpoints(task, directory, train, held, run), crew=self.crew)
         loop.train(encoded, self._tensor([e.target for e in train]), epochs)
 
     def _tensor(self, targets: Sequence[Any]) -> Any:

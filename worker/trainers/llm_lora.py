@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
 from ..metrics import ENOUGH, macro_f1
-from . import hf_setup
+from . import hf_setup, hf_team
 from .base import Task, Trainer, TrainerInfo
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ PARAMS = {
                       "description": "auto: what the device is quick in"},
         "gradient_accumulation": dict(_WHOLE, minimum=1, default=1, description="batches of one step"),
         "checkpoint_minutes": hf_setup.CHECKPOINT_MINUTES,
+        "processes": hf_team.PARAM,
     },
 }
 
@@ -69,9 +70,16 @@ class LLMLora(Trainer):
         params_schema=PARAMS,
         uses_gpu=True,
     )
+    crew = hf_team.Solo()           # in the processes that rank 0 starts it is a Team already
 
     def fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
         """Trains the adapters; the val items choose the best epoch when there are at least five."""
+        try:
+            self._fit(train, val)
+        finally:
+            self.crew.close()
+
+    def _fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
         from . import hf_model, llm_model, llm_prompt
         from .hf_loop import Loop
         from .hf_precision import Precision
@@ -79,8 +87,10 @@ class LLMLora(Trainer):
         task, params, run = self.task, self.task.params, self.run
         hf_setup.quiet(params["model"])
         run.step("loading %s" % params["model"])
-        directory = hf_model.find(params["model"])
+        directory = self.crew.directory or hf_model.find(params["model"])
         run.check()
+        if self.crew.directory is None:
+            self.crew = hf_team.gather(self, directory, train, val)
         hf_setup.seed(task.seed, run.device)
         training = Precision(params["precision"], run.device, run.warn)
         four_bit = llm_model.in_four_bits(params["four_bit"], run.device)
@@ -108,12 +118,13 @@ class LLMLora(Trainer):
         epochs = hf_setup.epochs(len(train), params, AUTO_EPOCHS)
         run.log("training for %d epochs in %s on %s" % (epochs, training.name, run.device))
         run.step("training")
+        self.crew.join(run, task.seed)
 
         def objective(inputs: Any, part: Sequence[int]) -> Any:
             return llm_model.answer_losses(self.asker, inputs, [endings[n] for n in part])
         loop = Loop(self.model, run, dict(params, head_learning_rate=None), task.kind, task.seed, self._collate,
                     training, evaluate=self._judge, objective=objective,
-                    checkpoints=hf_setup.checkpoints(task, directory, train, held, run))
+                    checkpoints=hf_setup.checkpoints(task, directory, train, held, run), crew=self.crew)
         loop.train(llm_prompt.rows(question, texts, endings), [e.target for e in train], epochs)
 
     def _settle(self, tokenizer: Any, question: Any, room: int) -> None:

@@ -185,3 +185,51 @@ def code_tree(tmp_path):
     (package / "__init__.py").write_bytes((ROOT / "potato_training" / "__init__.py").read_bytes())
     (package / "worker").symlink_to(ROOT / "worker")
     return package.parent
+
+
+# --- tiny models --------------------------------------------------------------------------------
+
+MODEL_WORDS = "the film meal room was and it then also awful poor dire bad plain usual great lovely superb"
+
+MAKE = """
+import os, sys
+out, words = sys.argv[1], sorted(set(sys.argv[2].split()))
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+import transformers as t
+torch.manual_seed(0)
+
+def bert_tokenizer(vocab_size_only=False):
+    vocab = {w: n for n, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + words)}
+    raw = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    raw.normalizer = normalizers.BertNormalizer()
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    marks = [("[CLS]", 2), ("[SEP]", 3)]
+    raw.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=marks)
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                                   sep_token="[SEP]", mask_token="[MASK]", model_max_length=64), len(vocab)
+
+tok, n = bert_tokenizer()
+small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.3)
+t.BertForMaskedLM(t.BertConfig(vocab_size=n, max_position_embeddings=64, **small)).save_pretrained(out + "/bert")
+tok.save_pretrained(out + "/bert")
+t.DistilBertModel(t.DistilBertConfig(vocab_size=n, dim=32, n_layers=2, n_heads=2, hidden_dim=64, initializer_range=0.3,
+                                     max_position_embeddings=64)).save_pretrained(out + "/distilbert")
+tok.save_pretrained(out + "/distilbert")
+vocab = {w: n for n, w in enumerate(["<|end|>", "<unk>"] + words)}
+raw = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+raw.pre_tokenizer = pre_tokenizers.Whitespace()
+gpt = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>", unk_token="<unk>")
+t.GPT2LMHeadModel(t.GPT2Config(vocab_size=len(vocab), n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=0,
+                               eos_token_id=0, initializer_range=0.3)).save_pretrained(out + "/gpt2")
+gpt.save_pretrained(out + "/gpt2")
+"""
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """{bert, distilbert, gpt2}: directories of tiny models without a classification head."""
+    out = tmp_path_factory.mktemp("models")
+    subprocess.run([sys.executable, "-c", MAKE, str(out), MODEL_WORDS], check=True, capture_output=True)
+    return {name: str(out / name) for name in ("bert", "distilbert", "gpt2")}
