@@ -31,5 +31,5 @@ def pause_s(tries: int) -> float:
 
 def give_up(store: Store, release: Release, error: str) -> str:
     """Lets the matter rest; what is shown of it."""
-    store.note(release.run_id, **{_FACT: True})
+    store.record(release.run_id, facts={_FACT: True})
     return f"{error}; {RESTS}"
