@@ -7,6 +7,7 @@ other services). The supervisor, which builds bundles, reads them from training/
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from ..schema.config import Config
 from ..schema.errors import UserError
 from . import names
 
+_log = logging.getLogger("potato_training.plugin")
 _BREATH = 500
 
 
@@ -32,12 +34,14 @@ class LiveItems:
         self._lock = threading.Lock()
         self._count = 0
         self._last: str | None = None
-        self.failed = ""
 
     def follow(self, items: Any) -> None:
-        """Writes down what is new. Only compares a number when nothing is."""
+        """Writes down what is new. Only compares a number when nothing is. Raises UserError where it cannot."""
         with self._lock:
-            self._follow(items)
+            try:
+                self._follow(items)
+            except OSError as error:
+                raise UserError(f"live items cannot be written: {error}", "make room in training/") from None
 
     def after_fork(self) -> None:
         """In a forked child."""
@@ -60,9 +64,8 @@ class LiveItems:
     def _write_all(self, items: Any, ids: Sequence[str]) -> None:
         try:
             known = file_ids(self._config) if reads_sources(self._config) else set()
-            self.failed = ""
-        except UserError as error:  # a run will say so too, and not begin
-            self.failed = error.message
+        except UserError as error:  # a run says so too, and does not begin
+            _log.warning("live items are not written: %s", error.message)
             return
         rest = [one for one in ids if one not in known]
         del known

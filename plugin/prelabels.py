@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-#: Items that are changed in one go before other threads get their turn.
+#: Rows and items that are looked at in one go before other threads get their turn.
 _BREATH = 500
 
 Key = tuple[str, str]
@@ -44,7 +44,9 @@ class Prelabels:
             if stamp == self._seen:
                 return len(self._shown)
             wanted: dict[Key, Any] = {}
-            for row in _rows(self._path):
+            for n, row in enumerate(_rows(self._path)):
+                if n % _BREATH == 0:
+                    breathe()
                 if row["schema"] in schemas:
                     wanted[row["instance_id"], row["schema"]] = payload_of(row)
             for n, key in enumerate([key for key in self._shown if key not in wanted]):

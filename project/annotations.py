@@ -150,7 +150,7 @@ class _Reader:
             return
         number = self.found.items.setdefault(item, len(self.found.items))
         seeds = self.seeds.get(item)
-        confirms = bool(seeds) and seeds.get(schema) == labels
+        confirms = seeds is not None and seeds.get(schema) == labels
         if confirms:
             votes.confirmed.append(number)
         if not (confirms and self.leave_out):

@@ -58,9 +58,12 @@ def test_potatos_roles_key_and_origins_decide(study, potato_server):
 
 
 def test_debug_gives_this_machine_the_page_and_the_tunnel_nothing(study, potato_server):
-    server = potato_server(study, config={"debug": True})
+    server = potato_server(study, config={"debug": True}, env={"POTATO_URL_PREFIX": "/study"})
     me = server.stranger()
-    assert me.get(PAGE).status == 200
+    page = me.get(PAGE)
+    assert page.status == 200
+    assert 'href="/study/admin/training"' in page.text, "behind a proxy that takes the prefix off"
+    assert 'href="/admin' not in page.text
     assert me.get(PAGE, headers={"X-Forwarded-For": "10.0.0.1"}).status == 403
     rebound = {"Host": f"evil.example:{server.port}", "Origin": f"http://evil.example:{server.port}"}
     assert me.get(PAGE, headers=rebound).status == 403
