@@ -48,13 +48,13 @@ def test_sklearn_text(remote):
 def tiny_bert(tmp_path_factory):
     """A model that trains in seconds, where every account can read it."""
     pytest.importorskip("torch")
-    path = ROOT / "tests" / "acceptance" / "worker" / "test_worker_hf.py"
-    spec = importlib.util.spec_from_file_location("worker_hf", path)
+    path = ROOT / "tests" / "acceptance" / "worker" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("worker_models", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with tempfile.TemporaryDirectory(prefix="potato-tiny-") as folder:
         Path(folder).chmod(0o755)
-        subprocess.run([sys.executable, "-c", module.MAKE, folder, " ".join(module.WORDS)], check=True,
+        subprocess.run([sys.executable, "-c", module.MAKE, folder, module.MODEL_WORDS], check=True,
                        capture_output=True)
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
         yield f"{folder}/bert"
