@@ -159,16 +159,19 @@ def add_lora(model: Any, lora: Mapping[str, Any], new_weights: Sequence[str]) ->
         return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))
 
 
-def save(model: Any, tokenizer: Any, directory: str) -> Any:
+def save(model: Any, tokenizer: Any, directory: str, base: str) -> Any:
     """Writes model and tokenizer so that transformers alone loads them. -> the model as it is used from now on.
 
     A LoRA model is saved as its adapter below ``adapter/`` (with the trained head) and, while that
-    is no more than 1 GiB, merged into one plain model as well.
+    is no more than 1 GiB, merged into one plain model as well. ``base`` is the name under which another
+    machine finds the model that it belongs to.
     """
     tokenizer.save_pretrained(directory)
     if not hasattr(model, "peft_config"):
         model.save_pretrained(directory)
         return model
+    for config in model.peft_config.values():
+        config.base_model_name_or_path = base       # not this machine's cache
     model.save_pretrained(os.path.join(directory, ADAPTER_DIR))
     if sum(p.numel() * p.element_size() for p in model.parameters()) > MOST_MERGED_BYTES:
         model.config.save_pretrained(directory)

@@ -184,7 +184,7 @@ class HFTextClassification(Trainer):
 
         if hasattr(self.model, "peft_config"):
             self.run.log("the LoRA adapter with the trained head is in %s/" % hf_model.ADAPTER_DIR)
-        self.model = hf_model.save(self.model, self.tokenizer, directory)
+        self.model = hf_model.save(self.model, self.tokenizer, directory, self.task.params["model"])
         if hasattr(self.model, "peft_config"):
             self.run.warn("the base model is too large to be saved merged: the adapter needs %s to be loaded"
                           % self.task.params["model"])

@@ -102,12 +102,12 @@ def test_the_same_seed_is_the_same_model(make_job, models):
 
 
 def test_a_job_that_was_killed_and_requeued_ends_in_the_same_model(make_job, models):
-    asked = params(models["bert"], epochs=3, early_stopping=0, checkpoint_minutes=0)
+    asked = params(models["bert"], epochs=2, early_stopping=0, checkpoint_minutes=0)
     whole = make_job("hf-text-classification", params=asked)
     assert whole.run() == 0, whole.stderr[-3000:]
     job = make_job("hf-text-classification", name="again", params=asked).start()
     folder = job.dir / "checkpoints" / "sentiment"
-    job.wait_until(lambda: (folder / "step-00000010" / "COMPLETE").exists(), "the tenth checkpoint")
+    job.wait_until(lambda: (folder / "step-00000009" / "COMPLETE").exists(), "the ninth checkpoint")
     job.process.kill()
     job.end()
     assert job.exit_code is None
@@ -172,18 +172,21 @@ def test_it_does_what_any_trainer_must(models, conforms):
 def test_a_model_in_the_cache_is_found_without_a_network(make_job, models, tmp_path, offline):
     import shutil
 
+    pytest.importorskip("peft")
     if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no network namespaces here")
     cached = tmp_path / "hf" / "hub" / "models--some-org--tiny"
     shutil.copytree(models["bert"], cached / "snapshots" / ("a" * 40))
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("a" * 40)
-    job = make_job("hf-text-classification", params=params("some-org/tiny", epochs=1))
+    job = make_job("hf-text-classification", params=params("some-org/tiny", epochs=1, lora={}))
     env = {k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE"}
     env.update({"HF_HOME": str(tmp_path / "hf")}, **({"HF_HUB_OFFLINE": offline} if offline else {}))
     done = subprocess.run(["unshare", "-rn", sys.executable, "-m", "potato_training.worker", "--spec", "spec.json"],
                           cwd=job.dir, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=env)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
+    adapter = json.loads((job.dir / "artifacts" / "sentiment" / "adapter" / "adapter_config.json").read_text())
+    assert adapter["base_model_name_or_path"] == "some-org/tiny"        # what another machine knows it by
 
 
 @pytest.mark.parametrize(("spoil", "says"), [
