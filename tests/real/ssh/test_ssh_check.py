@@ -41,6 +41,7 @@ def nvidia_smi(study, cards=TWO, listing=None, text=None):
 
 
 TORCH = """
+import sys
 __version__ = "2.1.0"
 class _Float:
     def item(self): return 0
@@ -49,6 +50,8 @@ class _Tensor:
     def __matmul__(self, other):
         if self.number in {bad}:
             raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+        if {late!r} and sys.argv[0].endswith("worker/__main__.py"):
+            raise RuntimeError({late!r})
         return self
     def sum(self): return _Float()
 def ones(*shape, device="cpu"):
@@ -57,16 +60,23 @@ class cuda:
     device_count = staticmethod(lambda: {count})
     get_arch_list = staticmethod(lambda: ["sm_70", "sm_75"])
     get_device_capability = staticmethod(lambda n=0: (9, 0))
+    get_device_name = staticmethod(lambda n=0: "NVIDIA H100")
+    is_available = staticmethod(lambda: True)
+    synchronize = staticmethod(lambda n=0: None)
+class backends:
+    mps = None
 """
 
 
-def torch_stub(study, bad, count=2):
-    """A torch without code for the cards in ``bad``, and the rest of the trainer's packages."""
+def torch_stub(study, bad=(), count=2, late=""):
+    """A torch without code for the cards in ``bad``, and the rest of the trainer's packages; ``late``: what it
+    says to the worker, and not before."""
     site = study.account.home / "stub" / "site"
-    study.account.put("stub/site/torch.py", TORCH.format(bad=set(bad) or "()", count=count))
+    study.account.put("stub/site/torch.py", TORCH.format(bad=set(bad) or "()", count=count, late=late))
     for name in ("transformers", "peft", "safetensors"):
         study.account.put(f"stub/site/{name}.py", "")
-    study.account.program("stub/python3", f'#!/bin/sh\nPYTHONPATH={site} exec /usr/bin/python3 "$@"\n')
+    study.account.program(
+        "stub/python3", f'#!/bin/sh\nPYTHONPATH={site}${{PYTHONPATH:+:$PYTHONPATH}} exec /usr/bin/python3 "$@"\n')
     study.backend(python=str(study.account.home / "stub" / "python3"))
 
 
@@ -299,6 +309,23 @@ def test_no_gpu_that_this_torch_has_kernels_for(remote):
     run, _ = both(study, "This host's torch has no kernels for any of its GPUs", "hf-text-classification")
     assert "sm_90" in run.hint
     assert "built for sm_70 sm_75" in run.hint
+
+
+@pytest.mark.parametrize(("words", "reason", "hint"), [
+    ("nvrtc: error: failed to open libnvrtc-builtins.so.13.0.\n  Make sure that libnvrtc-builtins.so.13.0 is installed",
+     "nvrtc: error: failed to open libnvrtc-builtins.so.13.0", "install the nvidia-cuda-nvrtc that matches"),
+    ("CUDA error: no kernel image is available for execution on the device",
+     "This host's torch has no kernels for any of its GPUs: NVIDIA H100 (sm_90)", "a torch build for those GPUs"),
+])
+def test_a_torch_that_fails_only_in_the_worker(remote, words, reason, hint):
+    """The look at the host was fine; the message is the same as if it had not been."""
+    study = remote()
+    torch_stub(study, late=words)
+    nvidia_smi(study)
+    ran = check(study, "--trainer", "hf-text-classification")
+    assert ran.returncode == 0, ran.stdout
+    run = run_fails(study, reason, "hf-text-classification")
+    assert hint in run.hint
 
 
 def test_two_runs_on_one_host_get_two_cards(remote, project, wait_until, lab):

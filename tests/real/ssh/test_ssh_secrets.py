@@ -80,6 +80,71 @@ def test_the_tunnel_is_the_agents_door_and_nothing_else(running):
     assert " 401 " in ask(f"POST {path} HTTP/1.0\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}")
 
 
+ASK = """
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+try:
+    s.connect(sys.argv[1])
+except OSError as error:
+    print(type(error).__name__)
+else:
+    s.sendall(sys.stdin.buffer.read())
+    print(s.makefile("rb").readline().decode())
+"""
+
+
+def asked(account, path, request):
+    """What the socket answers to a process of this account."""
+    done = subprocess.run(["su", account.name, "-s", "/bin/sh", "-c", f'exec /usr/bin/python3 -c "$0" {path}', ASK],
+                          input=request.encode(), capture_output=True, check=True)
+    return done.stdout.decode()
+
+
+def test_debug_gives_the_tunnel_nothing(remote, lab):
+    """Whoever sits at the server needs no key then; whoever is on the host has the agent's door, as ever."""
+    import re
+    import urllib.request
+
+    import yaml
+
+    study = remote()
+    config = yaml.safe_load(study.config.read_text())
+    study.config.write_text(yaml.safe_dump({**config, "debug": True}, sort_keys=False))
+    server = study.start("training", "serve", "-p", "0")
+    said = ""
+    while "Training page:" not in said:
+        line = server.stdout.readline()
+        assert line, said
+        said += line
+    page = re.search(r"http://\S+", said)[0]
+    with urllib.request.urlopen(page, timeout=60) as answer:    # no key
+        assert answer.status == 200
+        assert "sentiment" in answer.read().decode()
+    process, run_id = study.train("test-slow", steps=100000, step_seconds=0.05)
+    study.reaches(run_id, "running")
+    socket_there = json.loads((study.jobs / run_id / "attach.json").read_text())["socket"]
+    path = "/" + page.split("/", 3)[3]
+    for host in ("localhost", "127.0.0.1", page.split("/")[2]):
+        for method, target in (("GET", path), ("GET", f"{path}/api/runs"), ("POST", f"{path}/api/runs/{run_id}/cancel"),
+                               ("GET", "/metrics")):
+            request = (f"{method} {target} HTTP/1.0\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+                       "X-Forwarded-For: 127.0.0.1\r\nContent-Length: 0\r\n\r\n")
+            assert " 404 " in asked(study.account, socket_there, request), (method, target, host)
+    assert " 400 " in asked(study.account, socket_there, f"GET {page} HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    events = f"/api/training/v1/jobs/{run_id}/events"
+    request = f"POST {events} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}"
+    assert " 401 " in asked(study.account, socket_there, request)
+    # another account of the host does not even reach it
+    assert asked(lab.account("dash"), socket_there, request).strip() == "PermissionError"
+    assert study.run(run_id).state == "running"
+    study.potato("training", "cancel", run_id, check=True)
+    study.finish(process)
+    server.terminate()
+    server.communicate(timeout=60)
+    study.ended(run_id)
+    study.nothing_is_left()
+
+
 def test_num_threads_goes_over_the_login_shells_own(remote):
     study = remote("threads", num_threads=3)
     assert study.potato("training", "run", "--trainer", "test-quick", check=True)
