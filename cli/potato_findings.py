@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-from ..schema.check import Report
+from ..schema.check import Report, config_schema
 from ..schema.findings import ERROR, NOTE, WARNING, Finding
 from ..schema.nodes import Node
 
@@ -44,6 +44,7 @@ def add_to(report: Report, said: dict | None) -> bool:
         report.findings.append(Finding(NOTE, "", 1, 1, "the installed Potato could not be asked about its own keys",
                                        "see what `python -m potato.validate_cli` says"))
         return False
+    _say_who_knows_them(report, said)
     wrong = {f.path for f in report.of(ERROR)}
     for kind, level in (("errors", ERROR), ("unknown_keys", WARNING), ("other_warnings", WARNING),
                         ("acknowledged", WARNING), ("notes", NOTE)):
@@ -54,6 +55,19 @@ def add_to(report: Report, said: dict | None) -> bool:
             if message and not ours and not (level == ERROR and where in wrong):
                 report.findings.append(Finding(level, where, node.line, node.column, message))
     return True
+
+
+def _say_who_knows_them(report: Report, said: dict) -> None:
+    """Keys of ours are no mistake, but Potato's own server knows them through the plugin alone."""
+    ours = config_schema()["$defs"]["model_training"]["properties"]
+    quoted = [name for entry in said.get("unknown_keys") or () for name in _QUOTED.findall(str(entry))]
+    unknown = [name for name in quoted if name.startswith("model_training.") and name.split(".")[1] in ours]
+    if unknown and report.root is not None:
+        where, node = _place(report.root, f"'{unknown[0]}'")
+        names = ", ".join(name.partition(".")[2] for name in unknown)
+        report.findings.append(Finding(
+            NOTE, where, node.line, node.column, f"Potato's own server does not know these keys: {names}",
+            "with `plugins: [training-backends]` it trains as this config says"))
 
 
 def _place(root: Node, message: str) -> tuple[str, Node]:

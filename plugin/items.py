@@ -11,7 +11,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from ..project.archive import replacing
@@ -54,9 +55,10 @@ class LiveItems:
         ids = list(items.get_instance_ids())
         grown = self._last is not None and len(ids) > self._count and ids[self._count - 1] == self._last
         if grown:
-            lines = self._lines(items, ids[self._count:])
-            with alone(self._path):
-                self._append(lines)
+            lines = list(self._lines(items, ids[self._count:]))
+            if lines:
+                with alone(self._path):
+                    self._append(lines)
         else:
             self._write_all(items, ids)
         self._count, self._last = len(ids), ids[-1] if ids else ""
@@ -70,18 +72,19 @@ class LiveItems:
         rest = [one for one in ids if one not in known]
         del known
         with alone(self._path):
-            others = list(self._of_others())
-            if not rest and not others:
+            others, ours = list(self._of_others()), self._lines(items, rest)
+            first = next(ours, None)
+            if first is None and not others:
                 self._path.unlink(missing_ok=True)
                 return
             with replacing(self._path) as out:
                 out.write(_line({"live_items": 1, "pid": os.getpid()}))
                 for line in others:
                     out.write(line)
-                for line in self._lines(items, rest):
+                for line in chain([first] if first else [], ours):
                     out.write(line)
 
-    def _append(self, lines: Iterator[bytes]) -> None:
+    def _append(self, lines: Iterable[bytes]) -> None:
         new = not self._path.exists()
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "ab") as out:

@@ -16,6 +16,7 @@ SAID = {
                "annotation_schemes[0].labels[1] came through as a boolean."],
     "unknown_keys": ["Unrecognized config key 'my_key'. This key will be ignored.",
                      "Unrecognized config key 'model_training.backends'. This key will be ignored.",
+                     "Unrecognized config key 'model_training.bakends'. This key will be ignored.",
                      "Unrecognized config key 'item_properties.colour'. This key will be ignored."],
     "other_warnings": ["validation.acknowledge entry 'xxxxxxxxxxxx' matches no warning."],
     "notes": ["a note"], "acknowledged": ["Unrecognized config key 'known'. This key will be ignored."],
@@ -62,7 +63,9 @@ def test_potatos_findings_stand_beside_ours_where_their_keys_are(validate):
     assert [(f["path"], f["line"], f["column"]) for f in value["warnings"]] == [
         ("my_key", 1, 1), ("item_properties.colour", 3, 31), ("validation.acknowledge[1]", 9, 7)]
     assert [f["path"] for f in value["acknowledged"]] == ["known"]
-    assert [f["message"] for f in value["notes"]] == ["a note"]
+    assert [f["message"] for f in value["notes"]] == [
+        "Potato's own server does not know these keys: backends", "a note"]
+    assert "plugins: [training-backends]" in value["notes"][0]["hint"]
 
 
 def test_training_only_does_not_ask(validate):
