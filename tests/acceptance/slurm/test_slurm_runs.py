@@ -78,6 +78,28 @@ def test_a_job_that_waits_holds_nobody_back(cluster):
     cluster.nothing_is_left()
 
 
+def test_one_squeue_asks_for_all_jobs(cluster):
+    cluster.backend(poll_interval_s=1)
+    cluster.fake.scenario(life=HELD)
+    trains = []
+    for _ in range(3):
+        trains.append(cluster.train("test-quick"))
+        cluster.reaches(trains[-1][1], "waiting")
+
+    def asked():
+        calls = cluster.fake.calls("squeue")
+        return [set(call["argv"][call["argv"].index("-j") + 1].split(",")) for call in calls if "-j" in call["argv"]]
+
+    ids = {"4242", "4243", "4244"}
+    cluster.wait_until(lambda: asked()[-3:] == [ids] * 3, "one question for all")
+    for _, run_id in trains:
+        cluster.potato("training", "cancel", run_id, check=True)
+    for process, run_id in trains:
+        cluster.finish(process)
+        assert cluster.run(run_id).state == "cancelled"
+    cluster.nothing_is_left()
+
+
 HARM = {"SBATCH_PARTITION": "nope", "SBATCH_JOB_NAME": "x", "SBATCH_ARRAY_INX": "0-2", "SQUEUE_USERS": "nobody",
         "SQUEUE_STATES": "COMPLETED", "SCANCEL_PARTITION": "x", "SCANCEL_STATE": "SUSPENDED", "SLURM_JOB_ID": "7",
         "SLURM_CLUSTERS": "other", "SCONTROL_ALL": "1"}
