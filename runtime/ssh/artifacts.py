@@ -95,13 +95,37 @@ class _Stalled(Exception):
     """No byte for too long."""
 
 
+class _Progress:
+    """The step line, not more often than one can read it, and right also when nothing comes any more."""
+
+    def __init__(self, desk: Desk, host: str):
+        self._desk, self._host = desk, host
+        self._done = self._told = self._total = 0
+        self._shown = 0.0
+
+    def begin(self, total: int) -> None:
+        self._total = total
+
+    def add(self, count: int) -> None:
+        self._done += count
+
+    def look(self) -> None:
+        """Called several times a second, whether something comes or not."""
+        self._desk.check()
+        now = time.monotonic()
+        if self._done != self._told and now - self._shown > _STEP_S:
+            self._shown, self._told = now, self._done
+            self._desk.step(f"copying the model from {self._host}: {_mb(self._done)} of {_mb(self._total)} MB")
+
+
 def _fetch(line: Line, desk: Desk, facts: Mapping[str, Any], host: str, fresh: Path) -> Got:
     limit = int(facts["max_artifact_mb"] * 2**20)
     text = script(desk.run_dir, "send_artifacts.sh")
     mark = new_mark()
     argv = line.ssh.argv(command=remote_command(len(text.encode("utf-8"))))
     desk.step(f"copying the model from {host}")
-    with Talk(argv, line.ssh.environment(), opening(text, mark, ()), check=desk.check) as talk:
+    progress = _Progress(desk, host)
+    with Talk(argv, line.ssh.environment(), opening(text, mark, ()), check=progress.look) as talk:
         stall = bounds().copy_stall_s
         try:
             talk.expect(mark, time.monotonic() + stall)
@@ -123,7 +147,8 @@ def _fetch(line: Line, desk: Desk, facts: Mapping[str, Any], host: str, fresh: P
             return Got([f"the model files stay on {host}: {_mb(manifest.total)} MB, and {_mb(free)} MB are free here"],
                        whole=False)
         fresh.mkdir(mode=0o700)
-        _copy(talk, desk, host, manifest, fresh, stall)
+        progress.begin(manifest.total)
+        _copy(talk, progress, manifest, fresh, stall)
         _why_it_ended(talk)
     final = desk.run_dir / places.ARTIFACTS
     shutil.rmtree(final, ignore_errors=True)
@@ -132,11 +157,10 @@ def _fetch(line: Line, desk: Desk, facts: Mapping[str, Any], host: str, fresh: P
     return Got(whole=not manifest.left)
 
 
-def _copy(talk: Talk, desk: Desk, host: str, manifest: Manifest, fresh: Path, stall: float) -> None:
+def _copy(talk: Talk, progress: _Progress, manifest: Manifest, fresh: Path, stall: float) -> None:
     with contextlib.suppress(OSError, AttributeError):  # Linux: fewer, longer reads
         assert talk.process.stdout is not None
         fcntl.fcntl(talk.process.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
-    done, shown = 0, 0.0
 
     def read(most: int) -> bytes:
         try:
@@ -146,16 +170,8 @@ def _copy(talk: Talk, desk: Desk, host: str, manifest: Manifest, fresh: Path, st
                 raise _Stalled from None
             raise
 
-    def on_bytes(count: int) -> None:
-        nonlocal done, shown
-        done += count
-        now = time.monotonic()
-        if now - shown > _STEP_S:
-            shown = now
-            desk.step(f"copying the model from {host}: {_mb(done)} of {_mb(manifest.total)} MB")
-
     try:
-        untar(read, fresh, manifest.sizes, on_bytes)
+        untar(read, fresh, manifest.sizes, progress.add)
     except CutShort:
         _why_it_ended(talk)
         raise

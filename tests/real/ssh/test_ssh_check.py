@@ -361,6 +361,28 @@ def test_a_remote_dir_that_cannot_be_written(remote):
     assert "cannot write to /proc/nothing" in run.reason
 
 
+@pytest.fixture
+def small_disk(lab):
+    """A file system of its own in the account's home, nearly full."""
+    account = lab.account("bash")
+    place = account.home / "small"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=8m,uid={account.uid},mode=0700", "tmpfs", str(place)],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"no small file system here: {done.stderr.strip()}")
+    yield place
+    account.kill()
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_is_told_before_anything_is_copied(remote, small_disk):
+    study = remote(remote_dir=str(small_disk))
+    run = run_fails(study, "no space left on gpu.example.org: ")
+    assert run.reason.endswith(f" MB free in {small_disk}")
+    assert "point remote_dir at another file system" in run.hint
+
+
 def test_check_leaves_nothing(remote):
     study = remote()
     before = set(os.listdir("/tmp"))

@@ -26,3 +26,23 @@ def test_a_run_through_any_login_shell(remote, kind):
     assert json.loads((files / "sentiment" / "shares.json").read_text())["labels"]
     assert study.places.prelabels.exists()
     assert f"gpu.example.org is {run.facts['machine']['host']}, Python 3." in study.log(run.run_id)
+
+
+def test_a_banner_and_a_talkative_shell_are_no_error(remote, lab):
+    banner = lab.root / "banner"
+    banner.write_text("*** Authorised users only ***\nerror=4242\n")
+    study = remote("chatty", server=lab.serve(f"Banner {banner}"))
+    trained(study)
+    ran = study.potato("training", "check", "gpu-server", "--trainer", "test-quick")
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_a_run_is_stopped_after_its_time(remote):
+    study = remote()
+    study.configure(max_wall_seconds=2, grace_seconds=5)
+    ran = study.potato("training", "run", "--trainer", "test-slow", "--param", "steps=100000")
+    assert ran.returncode == 1
+    (run,) = study.runs()
+    assert run.reason == "The run was stopped after 2 seconds (model_training.max_wall_seconds)"
+    study.ended(run.run_id)
+    study.nothing_is_left()

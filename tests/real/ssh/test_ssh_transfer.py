@@ -42,12 +42,17 @@ body = {{
     "more": lambda: member("not-announced") + real,
     "garbage": lambda: b"\\x01" * 100000,
     "after": lambda: real + b"more",
+    "halves": lambda: real[:len(real) // 2],
 }}[how[0]]()
 sys.stdout.buffer.write(body)
 sys.stdout.flush()
 if how[0] == "stall":
     open({home!r} + "/tar.stalled", "w").close()
     time.sleep(600)
+if how[0] == "halves":
+    while not os.path.exists({home!r} + "/tar.go"):
+        time.sleep(0.02)
+    sys.stdout.buffer.write(real[len(real) // 2:])
 """
 
 
@@ -148,6 +153,25 @@ def test_a_hostile_archive_is_refused_whole(remote, how):
     assert not (study.places.runs / "outside").exists()
     assert not (study.places.root / "outside").exists()
     assert not (study.places.run_dir(run.run_id) / ".artifacts.tmp").exists()
+
+
+def test_events_come_while_it_trains_and_the_copy_shows_how_far_it_is(remote):
+    study = remote()
+    hostile(study, "halves")
+    process, run_id = study.train("test-slow", steps=40, step_seconds=0.05)
+    study.reaches(run_id, "running")
+    study.wait_until(lambda: [e for e in study.events(run_id) if e["event"] == "progress"], "an event")
+    assert not (study.jobs / run_id / "exit_code").exists(), "it came before the end"
+    study.account.put(f"pt/jobs/{run_id}/artifacts/large.txt", "x" * 6_000_000)
+    study.reaches(run_id, "fetching")
+    half = "copying the model from gpu.example.org: 3 of 6 MB"
+    study.wait_until(lambda: study.run(run_id).step == half, "half of it")
+    assert half in study.potato("training", "show", "last").stdout
+    study.account.put("tar.go", "")
+    output, code = study.finish(process)
+    assert code == 0, output
+    assert "large.txt" in artifacts(study, study.ended(run_id))
+    study.nothing_is_left()
 
 
 def test_a_connection_lost_in_the_copy_is_made_again(remote):
