@@ -170,12 +170,18 @@ def test_two_servers_and_forked_workers_share_one_supervisor(study, potato_serve
     wait_until(lambda: ports.exists() or forking.poll() is not None, "the forking server")
     servers += [Forked(servers[0], int(port)) for port in ports.read_text().split()]
     admins = [server.admin() for server in servers]
-    runs = [admin.start_run() for admin in admins]
-    assert len(study.processes("runtime.supervisor")) <= 1
+    first = admins[0].start_run("test-slow", **SLOW)
+    study.reaches(first, "running")
+    runs = [admin.start_run() for admin in admins[1:]]
+    # one that finds another at work when it begins is gone at once
+    wait_until(lambda: len(study.processes("runtime.supervisor")) == 1, "one supervisor for all")
+    assert [study.run(run).state for run in runs] == ["queued"] * 3
+    assert admins[3].post(f"api/runs/{first}/cancel").status == 200
+    assert study.ended(first).state == "cancelled"
     for run in runs:
         assert study.ended(run).state == "succeeded", study.log(run)
     for admin in admins:
-        assert {run["run_id"] for run in admin.get("api/runs").json["runs"]} == set(runs)
+        assert {run["run_id"] for run in admin.get("api/runs").json["runs"]} == {first, *runs}
     for n, server in enumerate(servers):
         visitor = server.annotator(f"annotator{n}")
         visitor.go_to(item)

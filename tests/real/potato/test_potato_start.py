@@ -97,9 +97,7 @@ print("same" if before == after else "changed")
     ("change", "line"),
     [
         ("potato.__version__ = '2.13.0'", "Potato 2.13.0 is not a release that it knows (2.12)"),
-        ("potato.__version__ = 'x'", "Potato x is not a release that it knows (2.12)"),
         ("del writeback.rehydrate_predictions", "has no potato.training.writeback.rehydrate_predictions"),
-        ("del manager.init_training_manager", "has no potato.training.manager.init_training_manager"),
         ("KNOWN_CONFIG_KEYS['model_training'] = dict.fromkeys(['x'])", None),
     ],
 )
@@ -129,19 +127,19 @@ SCHEMES = [
 ]
 
 
-@pytest.mark.parametrize("training", [None, {"enabled": False}, {"enabled": True}], ids=["absent", "off", "on"])
+@pytest.mark.parametrize("training", [{}, {"enabled": True}], ids=["off", "on"])
 def test_a_project_of_every_kind_of_scheme_starts_with_the_plugin_named(study, potato_server, training):
     config = yaml.safe_load(study.config.read_text())
     config["model_training"] = {}
     config["annotation_schemes"] = SCHEMES
     study.config.write_text(yaml.safe_dump(config))
     more = {"writeback": {"schemas": ["one", "several"]}}
-    server = potato_server(study, config={"model_training": {**training, **more} if training else {}})
+    server = potato_server(study, config={"model_training": {**training, **more}})
     page = server.annotator("dora").get("/annotate")
     assert page.status == 200
     for scheme in SCHEMES:
         assert f'"{scheme["name"]}"' in page.text
     status = server.admin().get().status
-    assert status == (200 if training and training["enabled"] else 404)
+    assert status == (200 if training else 404)
     assert study.places.root.exists() == (status == 200), "switched off, nothing is made"
 
