@@ -5,6 +5,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from potato_training.worker.failures import Cancelled
 from potato_training.worker.trainers.base import Handle
 
 torch = pytest.importorskip("torch")
@@ -63,15 +64,15 @@ def collate(encoded, indices):
 collate.device = "cpu"
 
 
-def train(directory=None, run=None, mark="m", minutes=0, model=None):
-    run, model = run or Run(), model or Model()
+def train(directory=None, run=None, mark="m", minutes=0, **changes):
+    run, model = run or Run(), Model()
     encoded = Encoded([{"input_ids": [k % 3 + 1, k % 7 + 4, 12]} for k in range(40)])
     scores = [0.1, 0.2, 0.9, 0.3, 0.4, 0.5]
     checkpoints = Checkpoints(str(directory), mark, minutes, run) if directory else None
 
     def evaluate():
         return scores[(loop.step - 1) // STEPS], 1.0
-    loop = hf_loop.Loop(model, run, PARAMS, "nominal", 0, collate, hf_precision.Precision("fp32", "cpu"),
+    loop = hf_loop.Loop(model, run, {**PARAMS, **changes}, "nominal", 0, collate, hf_precision.Precision("fp32", "cpu"),
                         evaluate=evaluate, checkpoints=checkpoints)
     loop.train(encoded, torch.tensor([k % 3 for k in range(40)]), EPOCHS)
     return loop
@@ -79,6 +80,12 @@ def train(directory=None, run=None, mark="m", minutes=0, model=None):
 
 def state(loop):
     return {n: p.clone() for n, p in loop.model.state_dict().items()}
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """Hundreds of checkpoints are made here, and no machine is switched off."""
+    monkeypatch.setattr("os.fsync", lambda fd: None)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +137,37 @@ def torn_tensors(step):
     """As long as it should be, and not what was written."""
     path = step / "state.safetensors"
     path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+class Preempted(Handle):
+    """Cancels in the middle of a step, when the dropout of a part of it is drawn already."""
+
+    def __init__(self, at):
+        self.looks, self.at = 0, at
+
+    def check(self):
+        self.looks += 1
+        if self.looks > self.at:
+            raise Cancelled
+
+
+@pytest.mark.parametrize("at", [3, 11, 12])
+def test_a_job_that_the_scheduler_stops_saves_its_last_whole_step(tmp_path, monkeypatch, at):
+    narrow = {"gradient_accumulation": 2, "batch_size": 4}
+    whole = train(**narrow)
+    for scheduled in (False, True):
+        monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+        if scheduled:
+            monkeypatch.setenv("SLURM_JOB_ID", "7")
+        with pytest.raises(Cancelled):
+            train(tmp_path / "c", Preempted(at), minutes=1000, **narrow)
+        assert (tmp_path / "c").exists() is scheduled
+    (kept,) = (tmp_path / "c").iterdir()
+    assert kept.name == f"step-{at // 2:08d}"
+    run = Run()
+    loop = train(tmp_path / "c", run, minutes=1000, **narrow)
+    assert f"resumed from step {at // 2}" in run.said
+    assert all(torch.equal(v, state(loop)[n]) for n, v in state(whole).items())
 
 
 @pytest.mark.parametrize("spoil", [no_marker, no_state, empty_tensors, torn_tensors])

@@ -61,6 +61,10 @@ class Checkpoints:
         passed = time.monotonic() - self._at
         return not self.minutes or passed >= max(60.0 * self.minutes, SHARE * self._took)
 
+    def worth_it_at_the_end(self) -> bool:
+        """Whether a training that is stopped may be gone on with: a scheduler may start its job again."""
+        return not self._broken and "SLURM_JOB_ID" in os.environ
+
     def save(self, step: int, state: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         """Writes one, and removes those before the last two. What cannot be written is a warning, not the end."""
         began = time.monotonic()

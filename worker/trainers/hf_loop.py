@@ -6,7 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
-from ..failures import TrainerError, is_gpu_out_of_memory, is_host_out_of_memory
+from ..failures import Cancelled, TrainerError, is_gpu_out_of_memory, is_host_out_of_memory
 from . import hf_checkpoint
 from .hf_batches import training_batches
 from .hf_predict import release, too_large
@@ -114,6 +114,18 @@ class Loop:
         self.paces = [group["lr"] for group in optimizer.param_groups]
         scaler = torch.amp.GradScaler("cuda") if self.precision.scales else None
         self._resume(optimizer, scaler)
+        self._remember()
+        try:
+            return self._epochs(encoded, targets, epochs, optimizer, scaler)
+        except Cancelled:
+            # Preempted, perhaps, and to be started again: what takes too long to write is cut off, and is no loss.
+            if self.checkpoints is not None and self.checkpoints.worth_it_at_the_end():
+                for buffer, was in self._buffers:
+                    buffer.copy_(was)
+                self._save(optimizer, scaler)
+            raise
+
+    def _epochs(self, encoded: Encoded, targets: Any, epochs: int, optimizer: Any, scaler: Any) -> None:
         for epoch in range(self.epoch, epochs + 1):
             self.model.train()
             groups = self._groups(encoded.lengths, epoch)
@@ -122,9 +134,13 @@ class Loop:
                     return self._keep(epoch)
                 self._one_step(encoded, targets, groups[number], optimizer, scaler)
                 self.epoch, self.group = epoch, number + 1
-                self._checkpoint(optimizer, scaler)
-            self.group = 0
-            if self._judge(epoch) and self._enough(epoch):
+                if self.checkpoints is not None:
+                    self._remember()
+                    if self.checkpoints.due():
+                        self._save(optimizer, scaler)
+            judged = self._judge(epoch)
+            self.epoch, self.group = epoch + 1, 0
+            if judged and self._enough(epoch):
                 self.run.log("stopped early: no better epoch since epoch %d" % self.best[1])
                 break
         return self._restore()
@@ -137,11 +153,16 @@ class Loop:
         for group, pace in zip(optimizer.param_groups, self.paces):
             group["lr"] = pace * factor
 
-    def _checkpoint(self, optimizer: Any, scaler: Any) -> None:
-        if self.checkpoints is None or self.crew.rank or not self.checkpoints.due():
+    def _remember(self) -> None:
+        """What a step changes before it is whole."""
+        self._random = hf_checkpoint.random_states(self.collate.device)
+        self._buffers = [(b, b.clone()) for b in self.model.buffers()]
+
+    def _save(self, optimizer: Any, scaler: Any) -> None:
+        """A checkpoint as of the last whole step."""
+        if self.crew.rank or self.checkpoints is None:
             return
-        random = hf_checkpoint.random_states(self.collate.device)
-        state, tensors = hf_checkpoint.collect(self.model, optimizer, scaler, self.best, random)
+        state, tensors = hf_checkpoint.collect(self.model, optimizer, scaler, self.best, self._random)
         state.update(step=self.step, epoch=self.epoch, group=self.group, at_once=self.at_once)
         self.checkpoints.save(self.step, state, tensors)
 
