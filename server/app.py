@@ -15,6 +15,7 @@ from ..schema.errors import UserError
 from ..worker.protocol import API_PREFIX
 from . import metrics
 from .api import add_api, answer
+from .asking import check_size
 from .door import Door
 from .errors import NotFound, NotSignedIn, Refused
 from .eventindex import Indexes
@@ -55,6 +56,7 @@ def make_blueprint(study: Study, door: Door, auto: Any) -> flask.Blueprint:
     @routes.before_request
     def guard() -> flask.Response | None:
         door.check_host()
+        check_size()
         name = (flask.request.endpoint or "").rpartition(".")[2]
         if name in ("login", "sign_in", "sign_out") and (elsewhere := door.sign_in_at()):
             return flask.Response("", 303, {"Location": elsewhere})

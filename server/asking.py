@@ -24,11 +24,18 @@ _RUN_KEYS = ("trainer", "schemas", "backend", "params")
 _NUMBER = re.compile(r"[0-9]{1,12}\Z")
 
 
-def json_body(*, required: bool = True) -> dict[str, Any]:
-    """The body as a JSON object. Refused for anything else, naming the field ``body``."""
+def check_size() -> None:
+    """Refuses a body that is too large before a byte of it is read, whoever sends it. One whose size is not told
+    is read by ``json_body`` alone, which counts."""
     length = flask.request.content_length
     if length is not None and length > MAX_BODY:
         raise Refused(f"the body is larger than {MAX_BODY // 1024} kB", field="body", status=413)
+    if length is None and flask.request.headers.get("Transfer-Encoding") and not flask.request.is_json:
+        raise Refused("the size of the body must be told", "Content-Length", field="body", status=411)
+
+
+def json_body(*, required: bool = True) -> dict[str, Any]:
+    """The body as a JSON object. Refused for anything else, naming the field ``body``."""
     try:
         data = flask.request.stream.read(MAX_BODY + 1)
     except (HTTPException, ValueError, OSError):

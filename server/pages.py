@@ -29,7 +29,7 @@ SAID = {
     "keep": "Training stops at the next batch; the best model so far is kept.",
     "retracted": "The prelabels of this run were taken back.",
     "nothing": "There were no prelabels of this run to take back.", "over": "The run was over already.",
-    "out": "You are signed out.", "pushing": "The model is being pushed to the Hub.",
+    "out": "You are signed out.",
 }
 _NEXT = re.compile(r"/admin/training[A-Za-z0-9/_.=&?%-]*\Z")
 
@@ -120,7 +120,7 @@ def add_pages(routes: flask.Blueprint, shared: Shared) -> None:
         asked = {"repo_id": sent.get("repo_id", "").strip(), "private": sent.get("private") == "yes",
                  "token": sent.get("token", "").strip() or None}
         push(study, run_id, asked)
-        return back(f"/runs/{run_id}", said="pushing")
+        return back(f"/runs/{run_id}#files-title")
 
     @routes.get("/runs/<run_id>/log")
     def log(run_id: str) -> flask.Response:

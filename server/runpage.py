@@ -123,7 +123,7 @@ def scripts(run_dir: Any, run: Run) -> list[tuple[str, str]]:
         if path.is_file() and not path.is_symlink():
             found.append((str(path.relative_to(run_dir)), path.read_text("utf-8", "replace")[:200_000]))
     commands = note_of(str(run.facts.get("backend_type")), run.backend)
-    if commands and not found:
+    if commands and not found and (run_dir / places.JOB).is_file():  # it has left the queue
         found.append(("commands", commands))
     job = run_dir / places.JOB
     if job.is_file():

@@ -8,6 +8,55 @@
   const shown = {};
   let etag = "", wait = 1000, failures = 0;
 
+  // What stays the same stays where it is: a button must not be exchanged between the press and the release of a
+  // finger on it. What has another name is another thing, and never becomes it under the finger either.
+  function nameOf(node) {
+    if (node.nodeType !== Node.ELEMENT_NODE) return node.nodeName;
+    return [node.nodeName, node.id, node.getAttribute("class"), node.getAttribute("action")].join(" ");
+  }
+
+  function become(now, next) {
+    if (now.nodeType !== Node.ELEMENT_NODE) {
+      if (now.nodeValue !== next.nodeValue) now.nodeValue = next.nodeValue;
+      return;
+    }
+    for (const { name } of Array.from(now.attributes)) {
+      if (!next.hasAttribute(name) && !(name === "open" && now.nodeName === "DETAILS")) now.removeAttribute(name);
+    }
+    for (const { name, value } of Array.from(next.attributes)) {
+      if (now.getAttribute(name) !== value) now.setAttribute(name, value);
+    }
+    becomeWithin(now, next);
+  }
+
+  function becomeWithin(parent, next) {
+    let old = parent.firstChild;
+    for (const node of Array.from(next.childNodes)) {
+      let same = old;
+      if (node.nodeType === Node.ELEMENT_NODE) {
+        while (same && nameOf(same) !== nameOf(node)) same = same.nextSibling;
+      } else if (same && nameOf(same) !== nameOf(node)) {
+        same = null;
+      }
+      if (!same) {
+        parent.insertBefore(node, old);
+        continue;
+      }
+      while (old !== same) {
+        const gone = old;
+        old = old.nextSibling;
+        gone.remove();
+      }
+      become(same, node);
+      old = same.nextSibling;
+    }
+    while (old) {
+      const gone = old;
+      old = old.nextSibling;
+      gone.remove();
+    }
+  }
+
   function put(region, html) {
     if (shown[region.id] === html) return;
     const first = !(region.id in shown);
@@ -18,7 +67,9 @@
     const open = new Set($("details[open]", region).map((part) => part.id));
     const focused = region.contains(document.activeElement) ? document.activeElement.id : "";
     const scroll = $(".scroll", region).map((box) => box.scrollLeft);
-    region.innerHTML = html;
+    const next = document.createElement("template");
+    next.innerHTML = html;
+    becomeWithin(region, next.content);
     $("input[type=checkbox]", region).forEach((box) => { if (ticked.has(box.id)) box.checked = true; });
     $("details", region).forEach((part) => { if (open.has(part.id)) part.open = true; });
     $(".scroll", region).forEach((box, n) => { box.scrollLeft = scroll[n] || 0; });
@@ -44,7 +95,10 @@
         }
         await readLog();
         if (told.over && "reloadAtEnd" in live.dataset) {
-          window.location.reload();
+          const here = new URL(window.location.href);  // what was said of the click is no news any more
+          here.searchParams.delete("said");
+          if (here.href === window.location.href) window.location.reload();
+          else window.location.replace(here);
           return;
         }
       } else if (answer.status === 304) {

@@ -262,6 +262,10 @@ def test_what_was_executed_is_shown_for_every_backend(tmp_path, kind, there, sho
         **dict.fromkeys(Run._fields), "backend": "here", "facts": {"backend_type": kind}}))
     assert [name for name, _ in found] == shown
     assert all(text == f"text of {name}" for name, text in found if name != "commands")
+    (tmp_path / "job.json").unlink()
+    if not there:
+        assert runpage.scripts(tmp_path, Run(**{
+            **dict.fromkeys(Run._fields), "backend": "here", "facts": {"backend_type": kind}})) == [], "not begun yet"
     commands = dict(found).get("commands", "potato_training.worker --spec")
     assert "potato_training.worker --spec" in commands
 

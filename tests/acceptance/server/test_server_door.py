@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 
 import pytest
 
@@ -223,3 +224,16 @@ def test_agents_come_by_any_name_and_need_their_token(site):
     answer = site.post("/api/training/v1/claim", {}, host="some.alias", key=None)
     assert answer.status == 401
     assert answer.json == {"error": "unauthorized"}
+
+
+@pytest.mark.parametrize("form", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_a_huge_body_is_refused_before_it_is_read(site, form):
+    """Whoever sends it, with a size or without one."""
+    sizes = ((b"Content-Length: 50000000", b"413"), (b"Transfer-Encoding: chunked", b"411"))
+    for path in ("login", "start", "runs/x/push", "api/runs"):
+        for size, status in sizes:
+            with socket.create_connection(("127.0.0.1", site.port), 30) as sock:
+                head = f"POST /admin/training/{path} HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n"
+                head += f"Content-Type: {form}\r\n"
+                sock.sendall(head.encode() + size + b"\r\n\r\n10000\r\n" + b"x" * 1000)
+                assert sock.recv(4096).split()[1] == status, (path, size)

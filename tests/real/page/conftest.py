@@ -29,6 +29,7 @@ def _module(path, name):
 
 _acceptance = _module(TESTS / "acceptance" / "conftest.py", "page_tests_study")
 _server = _module(TESTS / "acceptance" / "server" / "conftest.py", "page_tests_server")
+_hub = _module(TESTS / "acceptance" / "server" / "test_server_hub.py", "page_tests_hub")
 study, server, KEY = _acceptance.study, _server.server, _server.KEY
 
 
@@ -122,6 +123,17 @@ def window(browser, server):
         one.close()
         assert complaints == [], "the browser complains"
         assert foreign == [], "the page asked another host"
+
+
+@pytest.fixture
+def hub():
+    """A stand-in for the Hub; ``env(folder)`` makes a server use it, ``token`` is the one that it takes."""
+    made = _hub.Hub()
+    made.env, made.token = (lambda folder: _hub.env_of(made, folder)), _hub.TOKEN
+    yield made
+    made.gate.set()
+    made.server.shutdown()
+    made.server.server_close()
 
 
 @pytest.fixture(scope="session")

@@ -89,6 +89,26 @@ def test_a_cancel_that_was_thought_better_of(window, study):
     assert study.ended(run).facts["result"]["kept"] is True
 
 
+def test_a_button_stays_under_the_finger_while_the_page_changes(window, study):
+    """Pressed, and let go after the region around it has changed: the click counts."""
+    w = window()
+    page = w.sign_in()
+    run = w.start("test-slow", steps=100_000, step_seconds=0.05)
+    study.reaches(run, "running")
+    button = page.get_by_role("button", name="Stop and keep")
+    button.scroll_into_view_if_needed()
+    page.get_by_role("progressbar").wait_for()
+    before = page.locator("#region-now").inner_html()
+    button.hover()
+    page.mouse.down()
+    changed = lambda: page.locator("#region-now").inner_html() != before or page.wait_for_timeout(50)  # noqa: E731
+    study.wait_until(changed, "a change")
+    page.mouse.up()
+    study.wait_until(lambda: study.run(run).wish == "keep" or page.wait_for_timeout(50), "the wish")
+    study.wait_until(lambda: study.run(run).over or page.wait_for_timeout(50), "the end")
+    page.locator("#region-runs").get_by_text("succeeded", exact=True).wait_for()
+
+
 def test_the_queue_in_two_tabs_and_an_api_client_at_once(window, study):
     w = window()
     page = w.sign_in()
@@ -335,3 +355,76 @@ def test_a_server_that_goes_away_is_told_and_comes_back(window, study, server):
     page.get_by_text("The server does not answer.").wait_for(state="detached")
     w.complaints.clear()  # refused connections
     again.terminate()
+
+
+def test_a_server_killed_in_each_state_with_two_tabs_and_an_api_client(window, study, server):
+    """queued, running, stopping and keeping, cancelling: each time the server dies and comes back at its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    w = window(server("-p", str(port)))
+    page = w.sign_in()
+    other = w.tab()
+    running = w.start("test-slow", steps=100_000, step_seconds=0.05)
+    study.reaches(running, "running")
+    queued = w.site.start_run("test-stubborn")
+    w.go("", other)
+    tabs = (page, other)
+
+    def strike():
+        w.site.process.kill()
+        w.site.ended()
+        for tab in tabs:
+            tab.get_by_text("The server does not answer.").wait_for()
+        w.site = server("-p", str(port))
+        for tab in tabs:
+            tab.get_by_text("The server does not answer.").wait_for(state="detached")
+
+    strike()
+    for tab in tabs:
+        tab.locator("#region-now").get_by_role("link", name=running).wait_for()
+        assert queued in tab.locator(".queue li").inner_text()
+    told = w.site.get("api/status").json
+    assert told["running"]["run_id"] == running and [run["run_id"] for run in told["queue"]] == [queued]
+    page.get_by_role("button", name="Stop and keep").click()
+    study.wait_until(lambda: study.run(running).wish == "keep", "the wish")
+    strike()
+    study.wait_until(lambda: study.run(running).over, "the end of what was kept")
+    for tab in tabs:
+        tab.locator("#region-runs").get_by_text("succeeded", exact=True).wait_for()
+    study.wait_until(lambda: "deaf" in study.log(queued), "a worker that hears nothing")
+    other.on("dialog", lambda dialog: dialog.accept())
+    other.get_by_role("button", name=re.compile("Cancel run")).click()
+    study.wait_until(lambda: study.run(queued).state in ("cancelling", "cancelled"), "the cancel")
+    strike()
+    assert study.ended(queued).state == "cancelled"
+    for tab in tabs:
+        tab.get_by_text("Nothing is running.").wait_for()
+        tab.locator("#region-runs").get_by_text("cancelled", exact=True).wait_for()
+    assert [run["status"] for run in w.site.get("api/runs").json["runs"]] == ["cancelled", "succeeded"]
+    study.nothing_is_left()
+    w.complaints.clear()  # refused connections
+
+
+def test_a_push_goes_on_without_its_tab(window, study, server, hub, tmp_path):
+    w = window(server(env=hub.env(tmp_path)))
+    w.sign_in()
+    run = w.start("test-quick")
+    study.ended(run)
+    hub.gate.clear()
+    w.go(f"/runs/{run}")
+    w.page.get_by_text("Push to the Hugging Face Hub").click()
+    w.page.get_by_label("Repository").fill("me/reviews")
+    w.page.get_by_label("Token").fill(hub.token)
+    w.page.get_by_role("button", name="Push", exact=True).click()
+    w.page.get_by_text("Pushing to me/reviews").wait_for()
+    w.page.close()
+    page = w.tab()
+    w.go(f"/runs/{run}", page)
+    page.get_by_text("Pushing to me/reviews").wait_for()
+    assert page.get_by_text("Push to the Hugging Face Hub").count() == 0
+    hub.gate.set()
+    page.get_by_role("link", name="me/reviews").wait_for()
+    assert "Pushed to me/reviews" in page.locator("#region-push").inner_text()
+    assert page.get_by_text("Push to the Hugging Face Hub").is_visible()
+    assert set(hub.files) == {"README.md", "potato.json", "shares.json"}
