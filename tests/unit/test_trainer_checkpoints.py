@@ -9,6 +9,7 @@ from potato_training.worker.failures import Cancelled
 from potato_training.worker.trainers.base import Handle
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)        # two that wait for each other spin, and on a busy machine against everybody else
 pytest.importorskip("safetensors")
 
 from potato_training.worker.trainers import hf_loop, hf_precision  # noqa: E402

@@ -8,6 +8,7 @@ from potato_training.worker.failures import OutOfMemory, TrainerError
 from potato_training.worker.trainers.base import Handle
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)        # two that wait for each other spin, and on a busy machine against everybody else
 
 from potato_training.worker.trainers import hf_loop, hf_precision, hf_predict  # noqa: E402
 from potato_training.worker.trainers.hf_batches import Encoded  # noqa: E402

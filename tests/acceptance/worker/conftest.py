@@ -166,7 +166,8 @@ def conforms():
         argv = [sys.executable, "-m", "potato_training.worker.trainers.conformance", name]
         argv += [f"--param={key}={json.dumps(value)}" for key, value in params.items()]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-                              env={**os.environ, **({"PYTHONPATH": str(path)} if path else {})})
+                              env={**os.environ, "OMP_NUM_THREADS": "1",
+                                   **({"PYTHONPATH": str(path)} if path else {})})
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
         assert f"{name} conforms" in done.stdout and "cancelled while it trains" in done.stdout
     return run
