@@ -240,6 +240,7 @@ def accuracy(args):
     labels = sorted({label for _, label in read["train"]})
     index = {label: n for n, label in enumerate(labels)}
     test = read["test"][: args.test] if args.test else read["test"]
+    lines = []
     for seed in range(args.seeds):
         rows = list(read["train"])
         random.Random(seed).shuffle(rows)
@@ -257,6 +258,12 @@ def accuracy(args):
             right = arm.accuracy([t for t, _ in test], [index[k] for _, k in test])
             line[name] = {"seconds": round(took[0], 1), "cpu": round(took[1], 1), "accuracy": round(right, 4)}
         print(json.dumps(line), flush=True)
+        lines.append(line)
+    means = {name: {key: round(statistics.mean(line[name][key] for line in lines), 4) for key in line[name]}
+             for name in ("stock", "ours")}
+    behind = [round(line["stock"]["accuracy"] - line["ours"]["accuracy"], 4) for line in lines]
+    never = max(behind) <= 0.01
+    print(json.dumps({"means": means, "stock_minus_ours": behind, "never_more_than_a_point_behind": never}))
 
 
 def main():
