@@ -15,6 +15,7 @@ from .agent_bundle import Fetch, NoBundle
 from .agent_claim import NoJob, job_of
 from .agent_ears import Ears
 from .agent_launch import Launcher
+from .agent_limits import Limits, silence
 from .agent_link import Down, Gone, Link, Rejected
 from .agent_message import Job
 from .agent_news import News
@@ -146,7 +147,7 @@ class JobAgent:
 
     def _wait_for_link(self) -> None:
         if self._link.gave_up:
-            raise GaveUp(self._silence())
+            raise GaveUp(silence(self._link))
         self._ears.rest(POLL_S)
         self._pulse()
 
@@ -155,9 +156,10 @@ class JobAgent:
     def _watch(self, worker: WorkerHandle) -> None:
         """Until the worker's end: relays what it says, and sees to it that it ends when it should."""
         said_silence = False
+        limits = Limits(self._job, self._link, self._ears, self._stop, self._log, self._news, self._say, self._clock)
         while worker.alive():
             self._look()
-            self._limits(worker)
+            limits.look(worker)
             self._stop.tick(worker)
             worker.tick()
             self._tell(worker)
@@ -185,31 +187,6 @@ class JobAgent:
     def _look(self, final: bool = False) -> None:
         for strange in self._reporter.look(final):
             self._log.log(strange, level="warning")
-
-    def _limits(self, worker: WorkerHandle) -> None:
-        """Everything that may end a run from this side."""
-        job, now = self._job, self._clock()
-        if self._ears.stdin_ended:
-            self._ears.stdin_ended = False
-            self._link.try_now()  # a hint that the login is gone: ask, and let the answer tell
-        if self._ears.asked_to_end and self._stop.ask(protocol.REASON_AGENT_STOPPED, job.grace_s):
-            self._log.log("the agent was asked to end and stops its worker", level="warning")
-        if self._ears.times_asked > 1:
-            self._stop.ask(protocol.REASON_AGENT_STOPPED, 0)
-        if self._link.gave_up and not job.finish_alone:
-            message = self._silence()
-            if self._stop.ask(protocol.REASON_GAVE_UP, job.grace_s, message):
-                self._say(message + ": stopping the worker")
-                self._log.log(message + ": the worker was stopped", level="warning")
-        first = self._news.first_event_at
-        if first is not None and job.max_wall_s is not None and now - first >= job.max_wall_s:
-            message = "The run was stopped after %g seconds (model_training.max_wall_seconds)" % job.max_wall_s
-            if self._stop.ask(protocol.REASON_MAX_WALL, job.grace_s, message):
-                self._log.error("max_wall", message)
-        if first is None and now - worker.silent_since >= job.first_event_s:
-            message = "The worker wrote no event in its first %g seconds" % job.first_event_s
-            if self._stop.ask(protocol.REASON_START_FAILED, job.grace_s, message):
-                self._log.error("no_first_event", message)
 
     # --- after it -------------------------------------------------------------------------------------
 
@@ -285,13 +262,10 @@ class JobAgent:
                 except Down:
                     patient = job is not None and job.finish_alone and self._clock() - began < self._linger_s
                     if self._link.gave_up and not patient:
-                        raise GaveUp(self._silence()) from None
+                        raise GaveUp(silence(self._link)) from None
             if self._ears.times_asked > 1:
                 raise GaveUp("asked to end twice")
             self._ears.rest(POLL_S)
-
-    def _silence(self) -> str:
-        return "no answer from the server for %.0f seconds (%s)" % (self._link.silent_s, self._link.last_error)
 
     def _rest(self, seconds: float) -> None:
         self._ears.rest(seconds)
