@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -143,3 +144,28 @@ def test_a_project_of_every_kind_of_scheme_starts_with_the_plugin_named(study, p
     assert status == (200 if training else 404)
     assert study.places.root.exists() == (status == 200), "switched off, nothing is made"
 
+
+SHOWN = [
+    ({"annotation_type": "radio", "name": "one", "labels": ["a", "b"]}, "b", ["b"]),
+    ({"annotation_type": "multiselect", "name": "several", "labels": ["a", "b", "c"]}, ["a", "c"], ["a", "c"]),
+    ({"annotation_type": "likert", "name": "force", "labels": ["low", "middle", "high"]}, "middle", ["middle"]),
+]
+
+
+def test_every_shape_that_is_published_is_chosen_on_the_page_and_is_only_a_proposal(study, potato_server):
+    config = yaml.safe_load(study.config.read_text())
+    config["annotation_schemes"] = [{**scheme, "description": "?"} for scheme, _, _ in SHOWN]
+    config["model_training"]["writeback"] = {"schemas": [scheme["name"] for scheme, _, _ in SHOWN]}
+    study.config.write_text(yaml.safe_dump(config))
+    study.places.prepare()
+    rows = [{"instance_id": "r001", "schema": scheme["name"], "payload": payload, "confidence": 0.9, "run_id": "r"}
+            for scheme, payload, _ in SHOWN]
+    study.places.prelabels.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dora = potato_server(study).annotator("dora")
+    assert dora.current()["instance_id"] == "r001"
+    inputs = re.findall(r"<input [^>]*>", dora.get("/annotate").text)
+    for scheme, _, labels in SHOWN:
+        ours = [tag for tag in inputs if f'schema="{scheme["name"]}"' in tag]
+        assert [re.search(r'label_name="([^"]*)"', tag)[1] for tag in ours if "checked" in tag] == labels
+    assert dora.get("/training/prelabels?instance_id=r001").json == {
+        scheme["name"]: payload for scheme, payload, _ in SHOWN}
