@@ -7,11 +7,15 @@ import json
 import os
 import signal
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.real
 LONG = {"steps": 100000, "step_seconds": 0.05}
+#: So long the controller stays away; POTATO_TEST_LAG=1 asks for the long absence.
+AWAY_S = 80 if "POTATO_TEST_LAG" in os.environ else 1
 SOME = {"steps": 40, "step_seconds": 0.05}
 
 
@@ -152,6 +156,29 @@ def test_cancel(login, trainer):
     cancelled(study, process, run_id)
 
 
+def test_the_token_is_found_nowhere_on_the_cluster(login):
+    study = login()
+    process, run_id = study.train("test-slow", **LONG)
+    study.reaches(run_id, "running")
+    job = study.jobs / run_id
+    token = json.loads((job / "attach.json").read_text())["token"].encode()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        for what in ("cmdline", "environ"):
+            with contextlib.suppress(OSError):
+                assert token not in Path(f"/proc/{name}/{what}").read_bytes(), (name, what)
+    places = (study.root, job, study.cluster.root)
+    files = [path for place in places for path in place.rglob("*") if path.is_file() and path.name != "attach.json"]
+    assert len(files) > 30
+    for path in files:
+        with contextlib.suppress(OSError):
+            assert token not in path.read_bytes(), path
+    shown = study.cluster.run(["scontrol", "show", "job", study.job_id(run_id)]).stdout
+    assert token.decode() not in shown
+    for path in (job, *job.rglob("*")):
+        assert path.is_symlink() or path.lstat().st_mode & 0o077 == 0, path
+    cancelled(study, process, run_id)
+
+
 def test_cancel_while_pending(login):
     study = login(sbatch_args=["--hold"])
     process, run_id = study.train("test-quick")
@@ -187,8 +214,10 @@ def test_a_cancel_at_a_stopped_controller_with_the_supervisor_killed_is_released
         os.kill(study.supervisor(), signal.SIGKILL)
         process = study.start("training", "supervise")
         study.wait_until(lambda: study.run(run_id).over, "the end of the run")
+        until = time.monotonic() + AWAY_S
+        study.wait_until(lambda: time.monotonic() > until, "the controller's absence", patience=AWAY_S + 60)
         assert study.store().releases()
-    process.wait(120)
+    process.wait(300)
     assert study.run(run_id).state == "cancelled"
     assert study.cluster.job(job_id).get("JobState") in (None, "CANCELLED", "FAILED")
     study.nothing_is_left()
@@ -224,7 +253,9 @@ def test_a_server_that_stays_away_costs_no_allocation(login):
     study.reaches(run_id, "running")
     job_id = study.job_id(run_id)
     process.kill()
-    os.kill(study.supervisor(), signal.SIGKILL)
+    for pid in (study.supervisor(), *study.ssh_processes()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     over = (None, "CANCELLED", "FAILED")
     study.wait_until(lambda: study.cluster.job(job_id).get("JobState") in over, "the end of the job")
     study.wait_until(lambda: not study.account.processes("potato_training"), "the end of all processes there")
