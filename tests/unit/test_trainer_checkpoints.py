@@ -210,3 +210,15 @@ def test_the_state_is_json_and_safetensors(tmp_path):
 def test_they_are_made_when_their_time_has_come(tmp_path):
     train(tmp_path / "c", minutes=1000)
     assert not (tmp_path / "c").exists()
+
+
+def test_outside_a_run_there_is_no_place_for_them_and_none_are_made(tmp_path):
+    from potato_training.worker.trainers import hf_setup
+    from potato_training.worker.trainers.base import Task
+
+    params = {"checkpoint_minutes": 0}
+    assert hf_setup.checkpoints(Task("s", "nominal", ("a",), params), str(tmp_path), [], [], Run()) is None
+    within = hf_setup.checkpoints(Task("s", "nominal", ("a",), params, 0, "here"), str(tmp_path), [], [], Run())
+    assert within.directory == "here" and within.minutes == 0
+    params["checkpoint_minutes"] = None
+    assert hf_setup.checkpoints(Task("s", "nominal", ("a",), params, 0, "here"), str(tmp_path), [], [], Run()) is None

@@ -36,6 +36,7 @@ class Task:
     """One scheme to learn: labels in the scheme's order, checked params with defaults, a seed, a scratch directory.
 
     What is in ``scratch`` is there again when the job is started once more; when the scheme is saved it is removed.
+    Outside a run there is none.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Task:
     labels: Tuple[str, ...]
     params: Mapping[str, Any]
     seed: int = 0
-    scratch: str = "."
+    scratch: Optional[str] = None
     earlier: Optional[str] = None       #: an earlier run's predictions.jsonl, for a trainer that starts from one
 
 

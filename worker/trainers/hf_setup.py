@@ -55,10 +55,10 @@ def epochs(n: int, params: Mapping[str, Any], bounds: Tuple[int, int]) -> int:
 
 def checkpoints(task: Task, directory: str, train: Sequence[Example], val: Sequence[Example],
                 run: Handle) -> Optional[Checkpoints]:
-    """The checkpoints of this training, or None when none are wanted."""
+    """The checkpoints of this training, or None when none are wanted or there is no place for them."""
     from .hf_checkpoint import Checkpoints, fingerprint
 
     minutes = task.params["checkpoint_minutes"]
-    if minutes is None:
+    if minutes is None or task.scratch is None:
         return None
     return Checkpoints(task.scratch, fingerprint(task, directory, train, val), minutes, run)

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -200,13 +201,14 @@ def gather(trainer: Trainer, directory: str, train: Sequence[Example], val: Sequ
     threads = max(1, (run.threads or torch.get_num_threads()) // size)
     if not on_gpu:
         torch.set_num_threads(threads)
-    os.makedirs(trainer.task.scratch, exist_ok=True)
+    folder = trainer.task.scratch or tempfile.mkdtemp()
+    os.makedirs(folder, exist_ok=True)
     first = int(run.device[5:] or 0) if on_gpu else 0
     devices = ["cuda:%d" % ((first + n) % torch.cuda.device_count()) if on_gpu else run.device for n in range(size)]
     path = [entry for entry in sys.path if entry]
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(path), **({} if on_gpu else {"OMP_NUM_THREADS": str(threads)}))
     for rank in range(1, size):
-        file = os.path.abspath(os.path.join(trainer.task.scratch, "rank-%d.json" % rank))
+        file = os.path.abspath(os.path.join(folder, "rank-%d.json" % rank))
         with open(file, "w", encoding="utf-8") as f:
             json.dump({"trainer": trainer.info.name, "task": vars(trainer.task), "directory": directory, "rank": rank,
                        "size": size, "device": devices[rank], "threads": threads, "port": store.port,
