@@ -40,7 +40,8 @@ def chosen_backend(config: Config, info: Any, wanted: str | None) -> str:
     known_backend(config, name)
     if info.backends is not None and config.backends[name].type not in info.backends:
         raise RequestError(
-            "backend", f"{info.name} runs on the {' or '.join(info.backends)} backend only", "leave --backend out"
+            "backend", f"{info.name} runs on the {' or '.join(info.backends)} backend only",
+            "name no backend, and it goes there",
         )
     return name
 
