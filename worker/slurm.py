@@ -119,21 +119,23 @@ def find(name: str, user: str, cluster: str = "") -> List[str]:
 
 
 def poll(job_id: str, cluster: str = "") -> List[str]:
-    return ["squeue", "-h", *_on(cluster), "-j", job_id, "-o", "%i|%T|%r|%N"]
+    """The name comes last: another job's may hold anything."""
+    return ["squeue", "-h", *_on(cluster), "-j", job_id, "-o", "%i|%T|%r|%N|%j"]
 
 
 def show(job_id: str, cluster: str = "") -> List[str]:
     return ["scontrol", *_on(cluster), "-o", "show", "job", job_id]
 
 
-def cancel(step: str, job_id: str, cluster: str = "") -> List[str]:
+def cancel(step: str, job_id: str, name: str, cluster: str = "") -> List[str]:
     """One rung: ``pending`` ends a job that has not started, ``term`` and ``kill`` signal all of a running one
-    (a pending one makes scancel try for a minute and a half), ``plain`` leaves it to Slurm's KillWait."""
+    (a pending one makes scancel try for a minute and a half), ``plain`` leaves it to Slurm's KillWait. Never another
+    job: a controller that was set back gives ids away again."""
     rung = {
         "pending": ["--state=PENDING"], "term": ["--full", "--signal=TERM"], "kill": ["--full", "--signal=KILL"],
         "plain": [],
     }[step]
-    return ["scancel", *_on(cluster), *rung, job_id]
+    return ["scancel", *_on(cluster), "--name=" + name, *rung, job_id]
 
 
 def _on(cluster: str) -> List[str]:
@@ -191,16 +193,19 @@ def only(done: Done, job_id: str, asked: Sequence[str]) -> Done:
     return done._replace(out="".join(lines))
 
 
-def read_poll(done: Done, job_id: str) -> Look:
+def read_poll(done: Done, job_id: str, name: str) -> Look:
+    """A job of this id and another name is not the one: that one is gone, and its id given away again."""
     if done.code is None:
         return Look(why="squeue is missing" if done.missing else "squeue did not answer in time")
     if done.code != 0:
         return _no_answer(done)
     lines = [line for line in done.out.splitlines(True) if line.strip() and not line.startswith("CLUSTER:")]
     for line in reversed(lines):
-        fields = line.strip().split("|", 3)
-        if len(fields) == 4 and fields[0] == job_id and line.endswith("\n"):
+        fields = line.strip().split("|", 4)
+        if len(fields) == 5 and fields[0] == job_id and line.endswith("\n"):
             state = _STATE.match(fields[1])
+            if state and fields[4].strip() != name:
+                return Look(gone=True)
             if state:
                 return Look(state[0], _short(fields[2]), _short(fields[3]))
     if lines or _complains(done):
@@ -208,7 +213,8 @@ def read_poll(done: Done, job_id: str) -> Look:
     return Look(gone=True)
 
 
-def read_show(done: Done, job_id: str) -> Look:
+def read_show(done: Done, job_id: str, name: str) -> Look:
+    """As ``read_poll``."""
     if done.code is None:
         return Look(why="scontrol is missing" if done.missing else "scontrol did not answer in time")
     if done.code != 0:
@@ -221,7 +227,9 @@ def read_show(done: Done, job_id: str) -> Look:
             if equals:
                 words.setdefault(key, value)
         state = _STATE.match(words.get("JobState", ""))
-        if words.get("JobId") == job_id and state and line.endswith("\n"):
+        if words.get("JobId") == job_id and state and words.get("JobName") and line.endswith("\n"):
+            if words["JobName"] != name:
+                return Look(gone=True)
             node = words.get("NodeList", "")
             restarts = words.get("Restarts", "")
             return Look(

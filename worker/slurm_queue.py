@@ -92,10 +92,10 @@ class Queue:
 
     def take(self, kind: str, done: Done, asked_at: float, *, own: bool = True) -> Look:
         """``own``: of a question of this agent's."""
-        job_id = self._record.job_id
         if kind == "squeue" and own:
             done, self._heard_at = self._share.answered(done, asked_at), asked_at
-        look = slurm.read_poll(done, job_id) if kind == "squeue" else slurm.read_show(done, job_id)
+        read = slurm.read_poll if kind == "squeue" else slurm.read_show
+        look = read(done, self._record.job_id, self._record.name)
         if kind == "show":
             self._mute = 0 if look.known else self._mute + 1
             if done.missing or self._mute >= _MUTE:

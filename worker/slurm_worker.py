@@ -168,7 +168,8 @@ class SlurmWorker(WorkerHandle):
 
     def _scancel(self, rung: str, job_id: str) -> None:
         self._cancelling = job_id
-        self._clerk.ask("scancel", slurm.cancel(rung, job_id, self._record.cluster), self._bounds.cancel_s)
+        argv = slurm.cancel(rung, job_id, self._record.name, self._record.cluster)
+        self._clerk.ask("scancel", argv, self._bounds.cancel_s)
 
     def _take(self, kind: str, done: Done, asked_at: float) -> None:
         if kind in ("submit", "find"):

@@ -60,35 +60,47 @@ def test_find():
 
 def test_poll():
     read = slurm.read_poll
-    assert read(Done(0, "42|PENDING|Priority|\n"), "42") == Look("PENDING", "Priority")
-    assert read(Done(0, "CLUSTER: alpha\n42|RUNNING|None|n[1-2]\n"), "42") == Look("RUNNING", "None", "n[1-2]")
-    assert read(Done(0, "hi\n42|MARTIAN|a|b|c\n"), "42").state == "MARTIAN"
-    assert read(Done(0, ""), "42").gone
-    assert read(Done(0, "CLUSTER: alpha\n"), "42").gone
-    assert read(Done(1, "", "slurm_load_jobs error: Invalid job id specified\n"), "42").gone
+    assert read(Done(0, "42|PENDING|Priority||potato-x\n"), "42", "potato-x") == Look("PENDING", "Priority")
+    there = Look("RUNNING", "None", "n[1-2]")
+    assert read(Done(0, "CLUSTER: alpha\n42|RUNNING|None|n[1-2]|potato-x\n"), "42", "potato-x") == there
+    assert read(Done(0, "hi\n42|MARTIAN|a|b|potato-x\n"), "42", "potato-x").state == "MARTIAN"
+    assert read(Done(0, ""), "42", "potato-x").gone
+    assert read(Done(0, "CLUSTER: alpha\n"), "42", "potato-x").gone
+    assert read(Done(1, "", "slurm_load_jobs error: Invalid job id specified\n"), "42", "potato-x").gone
 
 
 @pytest.mark.parametrize("done", [
-    Done(None), Done(None, missing=True), Done(1, "", "slurm_load_jobs error: Socket timed out"), Done(0, "42|RUNN"),
-    Done(0, "42|RUNNING|None|n1"), Done(0, "43|RUNNING|None|n1\n"), Done(0, "garbage\n"), Done(255),
-    Done(0, "42|?|x|y\n"),
+    Done(None), Done(None, missing=True), Done(1, "", "slurm_load_jobs error: Socket timed out"),
+    Done(0, "42|RUNN"),
+    Done(0, "42|RUNNING|None|n1|potato-x"), Done(0, "42|RUNNING|None|n1\n"), Done(0, "43|RUNNING|None|n1|potato-x\n"),
+    Done(0, "garbage\n"), Done(255),
+    Done(0, "42|?|x|y|potato-x\n"),
     Done(2, "", "Invalid job id specified"), Done(-15), Done(0, "", "squeue: error: 'alpha' can't be reached now\n"),
 ])
 def test_poll_does_not_know(done):
-    look = slurm.read_poll(done, "42")
+    look = slurm.read_poll(done, "42", "potato-x")
     assert not look.known
     assert not look.over
     assert look.why
 
 
+def test_another_job_that_was_given_the_id_is_not_ours():
+    """slurmctld was set back to an older state; or it has wrapped round."""
+    for name in ("mywork", "potato-x2", "a|potato-x", "potato-x|", ""):
+        assert slurm.read_poll(Done(0, f"42|RUNNING|None|n1|{name}\n"), "42", "potato-x") == Look(gone=True)
+    text = "JobId=42 JobName=mywork UserId=me(7) JobState=RUNNING Reason=None NodeList=n1 Comment=JobName=potato-x\n"
+    assert slurm.read_show(Done(0, text), "42", "potato-x") == Look(gone=True)
+    assert not slurm.read_show(Done(0, text.replace("JobName=mywork ", "")[:text.index(" Comment")]), "42", "x").known
+
+
 def test_show():
     text = ("JobId=42 JobName=potato-x UserId=me(7) JobState=FAILED Reason=JobLaunchFailure Dependency=(null) "
             "Restarts=2 ExitCode=0:53 NodeList=(null) Comment=JobState=RUNNING\n")
-    look = slurm.read_show(Done(0, text), "42")
+    look = slurm.read_show(Done(0, text), "42", "potato-x")
     assert look == Look("FAILED", "JobLaunchFailure", restarts=2, exit="0:53")
-    assert slurm.read_show(Done(1, "", "slurm_load_jobs error: Invalid job id specified\n"), "42").gone
+    assert slurm.read_show(Done(1, "", "slurm_load_jobs error: Invalid job id specified\n"), "42", "potato-x").gone
     for done in (Done(0, text[:-1]), Done(0, text.replace("=42", "=43")), Done(0, ""), Done(None), Done(1, "", "?")):
-        assert not slurm.read_show(done, "42").known
+        assert not slurm.read_show(done, "42", "potato-x").known
 
 
 def test_how_a_state_reads():
@@ -134,9 +146,9 @@ def test_environment():
 
 def test_arguments():
     assert slurm.submit("potato-r") == ["sbatch", "--parsable", "--job-name=potato-r", "job.sh"]
-    assert slurm.poll("4", "alpha") == ["squeue", "-h", "-M", "alpha", "-j", "4", "-o", "%i|%T|%r|%N"]
-    assert slurm.cancel("term", "4") == ["scancel", "--full", "--signal=TERM", "4"]
-    assert slurm.cancel("plain", "4", "a") == ["scancel", "-M", "a", "4"]
+    assert slurm.poll("4", "alpha") == ["squeue", "-h", "-M", "alpha", "-j", "4", "-o", "%i|%T|%r|%N|%j"]
+    assert slurm.cancel("term", "4", "potato-r") == ["scancel", "--name=potato-r", "--full", "--signal=TERM", "4"]
+    assert slurm.cancel("plain", "4", "potato-r", "a") == ["scancel", "-M", "a", "--name=potato-r", "4"]
 
 
 def ended(call, wait_until):

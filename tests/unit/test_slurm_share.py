@@ -18,7 +18,7 @@ class World:
 
     def __init__(self, root):
         self.root, self.now, self.calls, self.agents = root, 1000.0, [], {}
-        self.alive = {}
+        self.alive, self.names = {}, {}
 
     def clock(self):
         return self.now
@@ -33,7 +33,7 @@ class World:
         record.job_id = job_id
         record.write()
         clerk = Clerk(self)
-        self.alive[job_id] = "PENDING"
+        self.alive[job_id], self.names[job_id] = "PENDING", record.name
         queue = Queue(record, clerk, Share(jobdir, record, self.clock), INTERVAL, 60, self.clock)
         self.agents[name] = (queue, clerk, lock)
         return queue
@@ -62,9 +62,11 @@ class Clerk:
         self.kind = kind
         if kind == "squeue":
             self.world.calls.append(ids)
-            out = "".join(f"{job_id}|{self.world.alive[job_id]}|Priority|\n" for job_id in known)
+            names = self.world.names
+            out = "".join(f"{job_id}|{self.world.alive[job_id]}|Priority||{names[job_id]}\n" for job_id in known)
         else:
-            out = "".join(f"JobId={job_id} JobState={self.world.alive[job_id]} NodeList=(null)\n" for job_id in known)
+            out = "".join(f"JobId={job_id} JobName={self.world.names[job_id]} JobState={self.world.alive[job_id]} "
+                          "NodeList=(null)\n" for job_id in known)
         self.done = Done(0, out)
         if len(ids) == 1 and not known:
             self.done = Done(1, "", "slurm_load_jobs error: Invalid job id specified\n")
@@ -98,6 +100,15 @@ def test_everyone_hears_of_a_change_and_of_the_end(world):
     assert world.agents["run-0"][0].left_at is None
 
 
+def test_an_id_that_was_given_to_another_job_is_a_job_that_is_gone(world):
+    for n in range(3):
+        world.add(f"run-{n}", str(4242 + n))
+    world.pass_time(INTERVAL)
+    world.names["4242"] = world.names["4243"] = "mywork"
+    world.pass_time(2 * INTERVAL)
+    assert [queue.left_at is None for queue, _, _ in world.agents.values()] == [False, False, True]
+
+
 def test_when_the_one_that_asks_is_gone_another_does(world):
     for n in range(3):
         world.add(f"run-{n}", str(4242 + n))
@@ -129,11 +140,11 @@ def test_whatever_lies_in_the_directory_is_no_answer(world, text):
 
 def test_what_an_answer_about_several_says_of_one():
     asked = ["1", "2", "3"]
-    done = Done(0, "1|RUNNING|None|n1\n2|PENDING|Priority|\n")
-    assert slurm.read_poll(slurm.only(done, "1", asked), "1").state == "RUNNING"
-    assert slurm.read_poll(slurm.only(done, "3", asked), "3").gone
-    odd = Done(0, "hello\n1|RUNNING|None|n1\n")
-    assert not slurm.read_poll(slurm.only(odd, "3", asked), "3").known
+    done = Done(0, "1|RUNNING|None|n1|a\n2|PENDING|Priority||b\n")
+    assert slurm.read_poll(slurm.only(done, "1", asked), "1", "a").state == "RUNNING"
+    assert slurm.read_poll(slurm.only(done, "3", asked), "3", "c").gone
+    odd = Done(0, "hello\n1|RUNNING|None|n1|a\n")
+    assert not slurm.read_poll(slurm.only(odd, "3", asked), "3", "c").known
     complaint = Done(1, "", "slurm_load_jobs error: Invalid job id specified\n")
-    assert not slurm.read_poll(slurm.only(complaint, "3", asked), "3").known
-    assert slurm.read_poll(slurm.only(complaint, "3", ["3"]), "3").gone
+    assert not slurm.read_poll(slurm.only(complaint, "3", asked), "3", "c").known
+    assert slurm.read_poll(slurm.only(complaint, "3", ["3"]), "3", "c").gone

@@ -147,18 +147,21 @@ def test_a_requeued_job_is_another_attempt(slurm):
 # --- cancelling ---------------------------------------------------------------------------------------
 
 
-def cancelled(slurm, agent):
+NAME = "--name=potato-run-1"
+
+
+def cancelled(slurm, agent, others=False):
     slurm.bench.job.cancel = True
     assert agent.wait(90) == 0, agent.stderr.read().decode()
     assert slurm.bench.job.result["reason"] == "cancelled"
-    assert gone(slurm)
+    assert others or gone(slurm)
     return [" ".join(c["argv"]) for c in slurm.fake.calls("scancel")]
 
 
 def test_cancel_while_pending(slurm):
     agent = started(slurm, HANG, life=[{"after": 9999, "state": "RUNNING"}])
     slurm.wait_for_id()
-    assert cancelled(slurm, agent) == ["--state=PENDING 4242"]
+    assert cancelled(slurm, agent) == [f"{NAME} --state=PENDING 4242"]
     assert slurm.fake.job("4242")["state"] == "CANCELLED"
 
 
@@ -166,7 +169,7 @@ def test_cancel_while_running(slurm):
     agent = started(slurm, HANG)
     slurm.bench.wait_for_worker_event(event="status")
     calls = cancelled(slurm, agent)
-    assert "--full --signal=TERM 4242" in calls
+    assert f"{NAME} --full --signal=TERM 4242" in calls
     assert slurm.bench.job.result["exit_code"] == 4
 
 
@@ -174,7 +177,21 @@ def test_cancel_a_worker_that_does_not_listen(slurm):
     agent = started(slurm, DEAF, grace_seconds=1)
     slurm.bench.wait_for_worker_event(event="status")
     calls = cancelled(slurm, agent)
-    assert calls[:3] == ["--state=PENDING 4242", "--full --signal=TERM 4242", "--full --signal=KILL 4242"]
+    rungs = ("--state=PENDING", "--full --signal=TERM", "--full --signal=KILL")
+    assert calls[:3] == [f"{NAME} {rung} 4242" for rung in rungs]
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_cancel_never_touches_another_job_that_was_given_the_id(slurm, state):
+    """As after a controller was set back to an older state."""
+    agent = started(slurm, HANG, life=[{"after": 9999, "state": "RUNNING"}], grace_seconds=1)
+    slurm.wait_for_id()
+    if state == "RUNNING":
+        slurm.fake.become("4242", "RUNNING")
+        slurm.bench.wait_for_worker_event(event="status")
+    slurm.fake.run("fake_slurm", "rename", "4242", "mywork")
+    cancelled(slurm, agent, others=True)
+    assert slurm.fake.job("4242")["state"] == state
 
 
 def test_cancel_with_a_controller_that_is_away(slurm):
