@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -27,6 +28,21 @@ class Trouble(NamedTuple):
     code: str
     message: str
     hint: str
+
+
+def left_alone(jobdir: JobDir) -> str:
+    """A worker's own last word of why it stopped itself; "" when somebody stopped it, or it said nothing."""
+    text = b""
+    with contextlib.suppress(OSError), open(jobdir.path(protocol.EVENTS_FILE), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - protocol.TAIL_BYTES))
+        text = file.read(protocol.TAIL_BYTES)
+    for line in reversed(text.decode("utf-8", "replace").splitlines()):
+        with contextlib.suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            if isinstance(event, dict) and event.get("event") == "result":
+                reason = event.get("reason") if event.get("status") == "cancelled" else None
+                return reason[:500] if isinstance(reason, str) and "the agent" in reason else ""
+    return ""
 
 
 class WorkerHandle:
@@ -108,6 +124,13 @@ class LocalWorker(WorkerHandle):
         with contextlib.suppress(OSError):  # the disk is full: the code is reported all the same
             self._jobdir.write(protocol.EXIT_CODE_FILE, "%d\n" % code)
         return code
+
+    def explain(self, code: Optional[int], told: bool) -> Optional[Trouble]:
+        why = left_alone(self._jobdir) if code == protocol.EXIT_CANCELLED and told else ""
+        if not why:
+            return None
+        return Trouble("left_alone", "The worker on %s stopped itself: %s" % (hostname(), why),
+                       "start the run again; `on_disconnect: finish` lets a worker go on alone")
 
     def close(self) -> None:
         self.identity.kill_group()  # children that outlived it would keep the GPU

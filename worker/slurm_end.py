@@ -7,12 +7,13 @@ import os
 from typing import Optional
 
 from . import protocol, slurm_why
-from .agent_worker import Trouble
+from .agent_worker import Trouble, left_alone
 from .jobdir import JobDir
 from .slurm import OUTPUT, Look
 from .slurm_record import Record
 
 NO_SBATCH = "has no sbatch on PATH, so it cannot submit jobs"
+ALONE_HINT = "its agent was gone for longer than heartbeat_timeout_s; `on_disconnect: finish` lets a job go on alone"
 NO_SBATCH_HINT = "not a login node, or a PATH set by login shells only: set PATH under `env`"
 
 
@@ -29,6 +30,10 @@ def explain(jobdir: JobDir, record: Record, seen: Optional[Look], code: Optional
     if code == protocol.EXIT_OK:
         why = why if why == slurm_why.MEMORY else None  # the worker was killed, and something else ended well
     elif code == protocol.EXIT_CANCELLED:
+        alone = left_alone(jobdir) if told and why in (None, slurm_why.CANCELLED) else ""
+        if alone:
+            return Trouble("left_alone", "SLURM job %s: the worker stopped itself: %s" % (record.job_id, alone),
+                           ALONE_HINT)
         why = why or slurm_why.CANCELLED
     if why is not None:
         words = "SLURM job %s ended before the worker finished: %s" % (record.job_id, why)

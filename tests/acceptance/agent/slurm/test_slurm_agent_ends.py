@@ -63,6 +63,21 @@ def test_slurm_out_alone_tells_where_scontrol_is_of_no_use(slurm, state):
     assert "ended before the worker finished: it " in slurm.error()
 
 
+def test_a_worker_that_stops_itself_says_why(slurm):
+    """Its agent was gone for too long; the next one comes when it is over."""
+    why = "no sign of the agent for 72 seconds"
+    alone = [RUNNING, ["wait_file", "go"], ["event", "result", {"status": "cancelled", "reason": why}], ["exit", 4]]
+    agent = started(slurm, alone)
+    slurm.bench.wait_for_worker_event(event="status")
+    kill(agent)
+    slurm.bench.jobdir.touch("go")
+    slurm.bench.wait_until(lambda: slurm.bench.jobdir.read("exit_code"), "the exit code")
+    assert slurm.start().wait(90) == 0
+    assert slurm.error() == f"SLURM job 4242: the worker stopped itself: {why}"
+    hint = next(e["install_hint"] for e in slurm.bench.job.agent_events if e["event"] == "error")
+    assert "heartbeat_timeout_s" in hint and "on_disconnect" in hint
+
+
 def test_a_job_that_could_not_be_launched(slurm):
     agent = started(slurm, HANG, life=[{"after": 2, "state": "LAUNCH_FAILURE"}])
     assert agent.wait(90) == 0
