@@ -44,7 +44,18 @@ _ssh = _module(TESTS / "real" / "ssh" / "conftest.py", "potato_tests_ssh")
 Study, Remote, Window = _acceptance.Study, _ssh.Remote, _page.Window
 study, chromium, browser, lab, remote = _acceptance.study, _page.chromium, _page.browser, _ssh.lab, _ssh.remote
 cluster = _module(TESTS / "acceptance" / "slurm" / "conftest.py", "potato_tests_fake_slurm").cluster
-login = _module(TESTS / "real" / "slurm" / "conftest.py", "potato_tests_slurm").login
+Login = _module(TESTS / "real" / "slurm" / "conftest.py", "potato_tests_slurm").Login
+
+
+@pytest.fixture
+def login(lab, project, wait_until, slurm_cluster):
+    """A study whose backend is the real Slurm. The account is none that other tests' sshd has in this session."""
+    account = lab.account("potatoslurm")
+    account.clean()
+    study = Login(project("review-project"), wait_until, lab, account, slurm_cluster)
+    yield study
+    study.close()
+    account.clean()
 
 
 # --- both packages in one environment -------------------------------------------------------------------
