@@ -94,15 +94,15 @@ class LiveItems:
                 out.write(line)
 
     def _lines(self, items: Any, ids: Sequence[str]) -> Iterator[bytes]:
-        """The items that have a text. Those that only check an annotator's attention are nobody's to learn from."""
+        """Those that only check an annotator's attention are nobody's to learn from. No text is an empty one."""
         checks = names.check_items()
         for n, one in enumerate(ids):
             if n % _BREATH == _BREATH - 1:
                 time.sleep(0.001)  # requests go first
             item = None if one in checks else items.find_item(one)
-            text = None if item is None else text_of(item.get_data().get(self._config.text_key))
-            if text is not None:
-                yield _line({"id": str(one), "text": text})
+            if item is not None:
+                text = text_of(item.get_data().get(self._config.text_key))
+                yield _line({"id": str(one), "text": text or ""})
 
     def _of_others(self) -> Iterator[bytes]:
         """Lines of another server process of this project, which may know items that this one does not."""

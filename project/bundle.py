@@ -118,7 +118,7 @@ def _refuse_unlearnable(
 ) -> None:
     n = joined.facts["annotations"]
     if not counts:
-        raise UserError(f"{scheme.name}: every annotated item is missing from the data files")
+        raise UserError(f"{scheme.name}: every annotated item is missing from the data files, or has no text")
     if len(counts) == 1:
         label = _shown(counts)
         raise UserError(
@@ -151,7 +151,9 @@ def _warnings(annotations: Annotations, spool: Spool, joined: dict[str, Joined])
     leave_out = spool.config.training["confirmed_prelabels"] == "leave_out"
     if annotations.machines:
         warnings.append(f"{_many(annotations.machines, 'machine annotator')} left out")
-    gone = len(spool.seen) - sum(spool.seen)
+    if spool.without.n:
+        warnings.append(spool.without.words())
+    gone = len(spool.seen) - sum(spool.seen) - spool.unread
     if gone:
         warnings.append(f"{_many(gone, 'annotated item')} left out: not in the data files (any more)")
     if spool.mended:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from .records import read_records
 #: then ``{"id", "text"}`` each. The plugin writes it.
 LIVE_ITEMS = "training/live_items.jsonl"
 _OTHERS = ("data_sources", "data_directory")
+#: So many items without a text are named.
+_NAMED = 5
 _KINDS = (".json", ".jsonl", ".csv", ".tsv")
 
 
@@ -26,27 +28,59 @@ class Item(NamedTuple):
     data: Mapping[str, Any]
 
 
-def read_items(config: Config) -> Iterator[Item]:
-    """Every item of the project, in the order of ``data_files``.
+class WithoutText:
+    """Counts items without a text, and keeps the first few ids to name."""
 
-    A million items pass through in constant memory but for eight-byte marks of the ids seen.
-    Raises UserError, naming file and line or record: a file that cannot be read, a record that is
-    no object, no id, no text, an id that came before; and when there are no items at all. Items of sources
-    that only Potato reads are those that its server has written down.
+    def __init__(self) -> None:
+        self.n = 0
+        self._first: list[str] = []
+
+    def __call__(self, item_id: str) -> None:
+        self.n += 1
+        if len(self._first) < _NAMED:
+            self._first.append(item_id)
+
+    def words(self) -> str:
+        """One line for a person; empty when every item has a text."""
+        if not self.n:
+            return ""
+        more = f" and {self.n - _NAMED:,} more" if self.n > _NAMED else ""
+        what = "1 item has no text, and is" if self.n == 1 else f"{self.n:,} items have no text, and are"
+        return f"{what} left out: {', '.join(self._first)}{more}"
+
+
+def read_items(config: Config, no_text: Callable[[str], None] = lambda item_id: None) -> Iterator[Item]:
+    """Every item of the project that has a text, in the order of ``data_files``.
+
+    A million items pass through in constant memory but for eight-byte marks of the ids seen. ``no_text`` is given
+    the id of each item whose text is empty or not there. Raises UserError, naming file and line or record: a file
+    that cannot be read, a record that is no object, no id, what cannot be a text, an id that came before; and when
+    there are no items at all, or none with a text. Items of sources that only Potato reads are those that its server
+    has written down.
     """
     live = config.task_dir / LIVE_ITEMS
     has_live = live.is_file()
     seen: set[int] = set()
+    without: list[UserError] = []
+    found = False
     if reads_sources(config) or not has_live:
         refuse_other_sources(config)
-        yield from _items_of_files(config, seen)
+        for item in _items_of_files(config, seen, no_text, without):
+            found = True
+            yield item
     if has_live:
-        yield from _live_items(live, seen)
-    if not seen:
-        raise UserError(f"{_names(config)}: no items", "a run needs items and annotations of them")
+        for item in _live_items(live, seen, no_text):
+            found = True
+            yield item
+    if not found:  # a wrong text_key looks like this too
+        raise without[0] if without else UserError(
+            f"{_names(config)}: no items", "a run needs items and annotations of them"
+        )
 
 
-def _items_of_files(config: Config, seen: set[int]) -> Iterator[Item]:
+def _items_of_files(
+    config: Config, seen: set[int], no_text: Callable[[str], None], without: list[UserError]
+) -> Iterator[Item]:
     id_key, text_key = config.id_key, config.text_key
     for path in config.data_files:
         shown = shown_path(config, path)
@@ -60,15 +94,22 @@ def _items_of_files(config: Config, seen: set[int]) -> Iterator[Item]:
                 _refuse_repeat(config, item_id, path, place, unit)
             seen.add(mark)
             text = text_of(record.get(text_key))
-            if text is None:
-                raise UserError(
+            if text is not None:
+                yield Item(item_id, text, record)
+                continue
+            empty = _is_empty(record.get(text_key))
+            if not empty or not without:
+                error = UserError(
                     f'{shown}: {unit} {place}: item "{item_id}" {_why_no_text(record, text_key)}',
                     'give it a text, or take it out of the data file',
                 )
-            yield Item(item_id, text, record)
+                if not empty:
+                    raise error
+                without.append(error)
+            no_text(item_id)
 
 
-def _live_items(path: Path, seen: set[int]) -> Iterator[Item]:
+def _live_items(path: Path, seen: set[int], no_text: Callable[[str], None]) -> Iterator[Item]:
     """What a server wrote down beyond the data files; a line that is being written does not count yet."""
     with path.open("rb") as file:
         for line in file:
@@ -80,7 +121,10 @@ def _live_items(path: Path, seen: set[int]) -> Iterator[Item]:
                 mark = hash(row["id"])
                 if mark not in seen:
                     seen.add(mark)
-                    yield Item(row["id"], row["text"], row)
+                    if row["text"]:
+                        yield Item(row["id"], row["text"], row)
+                    else:
+                        no_text(row["id"])
 
 
 def file_ids(config: Config) -> set[str]:
@@ -127,6 +171,16 @@ def text_of(value: Any) -> str | None:
     return None
 
 
+def _is_empty(value: Any) -> bool:
+    """Whether nothing was written there, as against something that cannot be a text."""
+    if value is None or value == []:
+        return True
+    if isinstance(value, list):
+        turns = [_turn(turn) for turn in value]
+        return None not in turns and not any(turns)
+    return isinstance(value, str) and (not value or value.isspace())
+
+
 def shown_path(config: Config, path: Path) -> str:
     """The path as messages show it: relative to the project where it lies inside."""
     return str(path.relative_to(config.task_dir)) if path.is_relative_to(config.task_dir) else str(path)
@@ -168,7 +222,7 @@ def _why_no_text(record: Mapping[str, Any], key: str) -> str:
         near = ", ".join(list(map(str, record))[:8])
         return f'has no "{key}" (item_properties.text_key); its keys are: {near}'
     value = record[key]
-    if value is None or value == "" or value == [] or isinstance(value, str):
+    if _is_empty(value):
         return f'has an empty "{key}"'
     return f'has a {_kind(value)} under "{key}", where a text is needed'
 

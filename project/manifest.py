@@ -63,6 +63,7 @@ def manifest_of(
             scheme.name: sum(spool.seen[i] for i in annotations.votes[scheme.name].confirmed)
             for scheme in schemes
         },
+        "items_without_text": spool.without.n,
     }
     manifest["digest"] = hashlib.sha256(compact(manifest).encode()).hexdigest()
     return manifest

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..schema.config import Config
 from .annotations import Check, read_annotations
-from .items import read_items
+from .items import WithoutText, read_items
 
 
 def summary(config: Config, *, check: Check = lambda: None) -> dict[str, Any]:
@@ -23,7 +23,8 @@ def summary(config: Config, *, check: Check = lambda: None) -> dict[str, Any]:
     found = read_annotations(config, schemes, check=check)
     seen = bytearray(len(found.items))
     n = 0
-    for n, item in enumerate(read_items(config), 1):
+    without = WithoutText()
+    for n, item in enumerate(read_items(config, without), 1):
         number = found.items.get(item.id)
         if number is not None:
             seen[number] = 1
@@ -52,5 +53,5 @@ def summary(config: Config, *, check: Check = lambda: None) -> dict[str, Any]:
         "annotators": len(used),
         "machine_annotators": found.machines,
         "schemes": told,
-        "warnings": found.warnings,
+        "warnings": [*found.warnings, *filter(None, [without.words()])],
     }

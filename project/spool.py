@@ -17,7 +17,7 @@ from ..schema.errors import UserError
 from .aggregate import Joined, join
 from .annotations import Annotations, Check
 from .archive import BLOCK
-from .items import Item, read_items
+from .items import Item, WithoutText, read_items
 from .splits import SPLITS, split_of
 
 #: The members' order in the archive, after manifest.json.
@@ -79,6 +79,9 @@ class Spool:
         self._order = array("I")
         self.seen = bytearray(len(annotations.items))
         self.items = 0
+        self.without = WithoutText()
+        #: Annotated items among those without a text.
+        self.unread = 0
         self.mended = 0
         self.counts: dict[str, Counter[Label]] = {}
         self.train: dict[str, Counter[Label]] = {}
@@ -90,7 +93,7 @@ class Spool:
 
     def take_items(self) -> None:
         numbers = self.annotations.items
-        for item in read_items(self.config):
+        for item in read_items(self.config, self._no_text):
             number = numbers.get(item.id)
             if number is not None and not any(votes.node(number) for votes in self.annotations.votes.values()):
                 self.seen[number] = 1  # its answers were left out
@@ -105,6 +108,10 @@ class Spool:
             if self.items % 1000 == 0:
                 self.check()
                 self.on_progress("items", self.items)
+
+    def _no_text(self, item_id: str) -> None:
+        self.without(item_id)
+        self.unread += item_id in self.annotations.items
 
     def join_labels(self, schemes: Sequence[Scheme]) -> dict[str, Joined]:
         """Joins the answers, finishes the begun lines and puts them into their splits."""

@@ -10,7 +10,7 @@ import pytest
 from potato_training.plugin import register
 from potato_training.plugin.items import LiveItems
 from potato_training.plugin.prelabels import Prelabels
-from potato_training.project.items import LIVE_ITEMS, read_items
+from potato_training.project.items import LIVE_ITEMS, WithoutText, read_items
 
 
 class Item:
@@ -132,6 +132,9 @@ def test_items_that_the_files_do_not_hold_are_written_down(items, new_project):
     items.add("without", text="")
     live.follow(items)
     assert ids(config) == ["i1", "i2", "i3", "new"]
+    without = WithoutText()
+    list(read_items(config, without))
+    assert without.words() == "1 item has no text, and is left out: without"
     assert (config.task_dir / LIVE_ITEMS).stat().st_mode & 0o777 == 0o600
     items.add("newer", text=["a turn", "another"])
     live.follow(items)

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-from potato_training.project import build_bundle
+from potato_training.project import build_bundle, summary
 from potato_training.project.bundle import trainable
 from potato_training.schema.config import load_or_raise
 from potato_training.schema.errors import UserError
@@ -376,3 +376,21 @@ def test_progress_goes_through_its_phases(new_project, tmp_path):
     config = new_project(2500, {"ann": alternating(30)})
     build_bundle(config, ["sentiment"], tmp_path / "b", on_progress=lambda *step: told.append(step))
     assert told == [("annotations", 0), ("items", 1000), ("items", 2000), ("packing", 2500)]
+
+
+def test_items_without_a_text_are_left_out_with_a_word(new_project, tmp_path):
+    config = new_project(60, {"ann": alternating(41)})
+    path = config.data_files[0]
+    rows_there = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows_there:
+        if row["id"] in ("i40", "i41", "i60"):
+            row["text"] = " "
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows_there))
+    bundle = build_bundle(config, ["sentiment"], tmp_path / "bundle.tar.gz")
+    found = {row["id"] for row in rows(opened(tmp_path / "bundle.tar.gz"), "train", "val", "test", "unlabeled")}
+    assert found == {f"i{n}" for n in range(1, 60)} - {"i40", "i41"}
+    assert bundle.warnings == ("3 items have no text, and are left out: i40, i41, i60",)
+    assert bundle.manifest["items_without_text"] == 3
+    assert bundle.manifest["aggregation"]["per_schema"]["sentiment"]["items"] == 39
+    told = summary(config)
+    assert (told["items"], told["annotated"], told["warnings"]) == (57, 39, list(bundle.warnings))

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from potato_training.project.items import LIVE_ITEMS, read_items, text_of
+from potato_training.project.items import LIVE_ITEMS, WithoutText, read_items, text_of
 from potato_training.project.records import WHOLE_JSON_BYTES
 from potato_training.schema.errors import UserError
 
@@ -212,3 +212,24 @@ def test_items_of_sources_that_only_potato_reads_are_the_live_ones(new_project, 
 )
 def test_what_is_a_text(value, text):
     assert text_of(value) == text
+
+
+NONE = ['""', '" \\n\\t"', "null", "[]", '["", {"text": " ", "speaker": "A"}]', None]
+
+
+def test_items_without_a_text_are_counted_and_named_and_stop_nothing(reading, new_project):
+    texts = ["" if text is None else f', "text": {text}' for text in NONE]
+    lines = [f'{{"id": "n{n}"{text}}}' for n, text in enumerate(texts)]
+    config = new_project(2)
+    with config.data_files[0].open("a") as out:
+        out.write("\n".join(lines) + "\n")
+    without = WithoutText()
+    assert [item.id for item in read_items(config, without)] == ["i1", "i2"]
+    assert without.words() == "6 items have no text, and are left out: n0, n1, n2, n3, n4 and 1 more"
+    with config.data_files[0].open("a") as out:
+        out.write('{"id": "n1", "text": "again"}\n')
+    with pytest.raises(UserError, match='the id "n1" was used before'):
+        list(read_items(config))
+    for text in NONE[:-1]:
+        with pytest.raises(UserError, match='item "1" has an empty "text"'):
+            reading("x.jsonl", f'{{"id": 1, "text": {text}}}')
