@@ -155,9 +155,14 @@ def read_submit(done: Done) -> Union[Submitted, Refused, Doubtful]:
     words = said(done)
     killed = done.code < 0 or 128 < done.code < 192  # the second by way of a wrapper; sbatch itself has 1 and 255
     silent = not done.err.strip() and not done.out.strip()
-    if killed or silent or found or _WEATHER.search(words):
+    if killed or silent or found or is_weather(words):
         return Doubtful(words)
     return Refused(words)
+
+
+def is_weather(words: str) -> bool:
+    """Whether sbatch could not ask, rather than was refused."""
+    return bool(_WEATHER.search(words))
 
 
 def job_named(out: str) -> Optional[Submitted]:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bounds import bounds
+from ...worker.slurm import is_weather
 from ..launchers import LaunchError
-from ..ssh import code
-from ..ssh.explain import failure
-from ..ssh.line import Line, new_private_name
+from ..ssh.check import ask
 from ..ssh.plan import host_facts
 from ..ssh.probe import interpreter
-from ..ssh.talk import Result, SshError, run_script
+from ..ssh.talk import Result
 from .login import PATH_HINT, PROGRAMS, has, lacking
 from .partitions import Wish, limits
 from .plan import JOB_SCRIPT
@@ -41,7 +36,8 @@ def check_slurm(config: Config, backend: str, trainer: Any, report: Report) -> N
     host = str(facts["host"])
     report.facts.update(host=host, trainer=trainer.name)
     try:
-        said = _ask(facts, compiled.files)
+        # with the script that a run would submit
+        said = ask(facts, compiled.files, "test", tail=(compiled.files[JOB_SCRIPT].encode("utf-8"),))
         if said.all("error"):
             raise LaunchError(said.one("error"), "mend it on the host, or the key of the config that names it")
         python = interpreter(said, host, str(facts["python"]))
@@ -55,30 +51,6 @@ def check_slurm(config: Config, backend: str, trainer: Any, report: Report) -> N
     _partitions(said, keys, report)
     _verdict(said, report)
     _nodes(said, compiled.spec.place.worker_python, trainer, report)
-
-
-def _ask(facts: Mapping[str, Any], scripts: Mapping[str, str]) -> Result:
-    """A login, a look with the script that a run would submit, and a socket forwarded and taken back."""
-    line = Line(facts, new_private_name())
-    there = new_private_name()
-    try:
-        line.up()
-        said = run_script(
-            line.ssh, "probe.sh", scripts["probe.sh"], code.code_hash(), there, "test",
-            tail=(scripts[JOB_SCRIPT].encode("utf-8"),), seconds=bounds().ssh_probe_s,
-        )
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                line.forward(f"{there}/s", str(Path(folder, "s")))
-        finally:
-            with suppress(SshError):
-                run_script(line.ssh, "remove_job.sh", scripts["remove_job.sh"], "all", there, "0",
-                           seconds=bounds().ssh_call_s)
-        return said
-    except SshError as error:
-        raise failure(str(facts["host"]), error) from None
-    finally:
-        line.close()
 
 
 def _storage(said: Result, report: Report) -> None:
@@ -125,6 +97,9 @@ def _verdict(said: Result, report: Report) -> None:
     elif said.one("test_code") in ("124", "137"):
         test["ok"] = False
         _problem(report, "sbatch --test-only did not answer in 60 seconds", "the controller is busy, or away")
+    elif said.one("test_code") != "0" and is_weather(words):
+        test["ok"] = False
+        _problem(report, f"cannot reach Slurm: {words}", "its controller is busy, or away; a run would wait for it")
     elif said.one("test_code") != "0":
         test["ok"] = False
         code_ = said.one("test_code")

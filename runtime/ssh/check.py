@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ def check_ssh(config: Config, backend: str, trainer: Any, report: Report) -> Non
     facts = place_facts(config, config.backends[backend], trainer, compiled.spec.place.venv)
     report.facts.update(host=facts["host"], trainer=trainer.name)
     try:
-        said = _ask(facts, compiled.files)
+        said = ask(facts, compiled.files, wanted_modules(facts))
         if said.all("error"):
             raise LaunchError(said.one("error"), "mend it on the host, or the key of the config that names it")
         python = interpreter(said, str(facts["host"]), str(facts["python"]))
@@ -49,19 +49,21 @@ def check_ssh(config: Config, backend: str, trainer: Any, report: Report) -> Non
     _packages(said, facts, report)
 
 
-def _ask(facts: Mapping[str, Any], scripts: Mapping[str, str]) -> Result:
-    """A login, a look, and a socket forwarded and taken back. Raises LaunchError."""
+def ask(facts: Mapping[str, Any], scripts: Mapping[str, str], word: str, tail: Sequence[bytes] = ()) -> Result:
+    """A login, a look, and a socket forwarded and taken back; the last only where the look found nothing wrong, since
+    it needs what the look makes. ``word`` and ``tail`` are the rest of what probe.sh reads. Raises LaunchError."""
     line = Line(facts, new_private_name())
     there = new_private_name()
     try:
         line.up()
         said = run_script(
-            line.ssh, "probe.sh", scripts["probe.sh"], code.code_hash(), there, wanted_modules(facts),
+            line.ssh, "probe.sh", scripts["probe.sh"], code.code_hash(), there, word, tail=tail,
             seconds=bounds().ssh_probe_s,
         )
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                line.forward(f"{there}/s", str(Path(folder, "s")))
+            if not said.all("error"):
+                with tempfile.TemporaryDirectory() as folder:
+                    line.forward(f"{there}/s", str(Path(folder, "s")))
         finally:
             with suppress(SshError):
                 run_script(line.ssh, "remove_job.sh", scripts["remove_job.sh"], "all", there, "0",

@@ -54,7 +54,7 @@ def test_a_cluster_where_a_run_could_start(checked):
      "time 1:00:00 is above the MaxTime of partition short, 00:30:00: the job would wait for ever"),
     ({"calls": {"sbatch": [{"argv": "--test-only", "act": False, "rc": 1, "stderr":
       "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n"}]}}, {},
-     "sbatch refuses the job: Batch job submission failed: Unable to contact slurm controller"),
+     "cannot reach Slurm: Batch job submission failed: Unable to contact slurm controller"),
 ], ids=["partition", "account", "gres", "time", "controller"])
 def test_what_would_stop_a_run(checked, scenario, keys, reason):
     checked.fake.scenario(**scenario)
@@ -63,6 +63,17 @@ def test_what_would_stop_a_run(checked, scenario, keys, reason):
     assert ran.returncode == 1
     assert reason in ran.stdout
     assert checked.slurm_jobs() == {}
+
+
+def test_a_remote_dir_that_cannot_be_written_to(checked):
+    """No word of the socket, which needs a directory there."""
+    (checked.home / "file").write_text("")
+    checked.backend(remote_dir="~/file/pt")
+    ran = check(checked)
+    assert ran.returncode == 1
+    assert f"cannot write to {checked.home}/file/pt" in ran.stdout
+    assert "ssh to" not in ran.stdout
+    assert "mend it on the host, or the key of the config that names it" in ran.stdout
 
 
 def test_a_home_directory_that_no_other_node_sees(cluster):
