@@ -301,3 +301,39 @@ def potato_python():
                     pytest.skip(f"{POTATO} could not be installed: {done.stderr.strip()[-500:]}")
             (home / "COMPLETE").write_text(POTATO)
     return home / "bin/python"
+
+
+# --- a browser: one for the session, whoever asks ------------------------------------------------------
+
+#: No sandbox as root in a container; nothing of its own that asks other hosts.
+CHROMIUM_ARGS = [
+    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--disable-default-apps",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The browser's program: one that is here, else from apt-get where that is allowed. Skips saying why."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        install = ["apt-get", "install", "-qy", "--no-install-recommends", "chromium"]
+        for command in (["apt-get", "update", "-q"], install):
+            done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if found := shutil.which("chromium"):
+            return found
+        pytest.skip(f"NO BROWSER: apt-get could not install chromium: {(done.stdout + done.stderr)[-300:]}")
+    pytest.skip("NO BROWSER: chromium is not installed, and only root may install it: apt-get install chromium")
+
+
+@pytest.fixture(scope="session")
+def browser(chromium):
+    """Started anew for the session, with an empty profile."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="NO BROWSER: pip install playwright")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
+        yield browser
+        browser.close()

@@ -39,10 +39,8 @@ def _module(path, name):
 
 
 _acceptance = _module(TESTS / "acceptance" / "conftest.py", "potato_tests_study")
-_page = _module(TESTS / "real" / "page" / "conftest.py", "potato_tests_page")
 _ssh = _module(TESTS / "real" / "ssh" / "conftest.py", "potato_tests_ssh")
-Study, Remote, Window = _acceptance.Study, _ssh.Remote, _page.Window
-study, chromium, browser, lab, remote = _acceptance.study, _page.chromium, _page.browser, _ssh.lab, _ssh.remote
+study, lab, remote = _acceptance.study, _ssh.lab, _ssh.remote
 cluster = _module(TESTS / "acceptance" / "slurm" / "conftest.py", "potato_tests_fake_slurm").cluster
 Login = _module(TESTS / "real" / "slurm" / "conftest.py", "potato_tests_slurm").Login
 
