@@ -62,7 +62,7 @@ class Inside:
         """Live items to the disk, prelabels to the live items. Cheap when nothing has changed."""
         items = names.items()
         self.items.follow(items)
-        config = self.study.config()
+        config = self.study.last_config()
         self.prelabels.follow(items, config.training["writeback"]["schemas"], pause)
 
     def mount(self, app: Any) -> None:

@@ -24,7 +24,7 @@ def make_blueprint(prelabels: Prelabels, study: Study) -> flask.Blueprint:
             return flask.Response("{}", 401, mimetype="application/json")
         state = names.user_state(who)
         answered = state is None or bool(state.get_label_annotations(item))
-        found = {} if answered else prelabels.of(item, [s.name for s in study.config().schemes])
+        found = {} if answered else prelabels.of(item, [s.name for s in study.last_config().schemes])
         body = json.dumps(found, ensure_ascii=True)
         return flask.Response(body, mimetype="application/json", headers={"Cache-Control": "no-store"})
 

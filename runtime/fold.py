@@ -70,6 +70,8 @@ def _status(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> 
         news.moves.append((attempt, state, step))
     if step:
         news.log.append(step)
+        if stream == STREAM_WORKER:  # what was counted belongs to the step before
+            news.facts["progress"] = None
     machine = {key: _plain(event[key]) for key in _MACHINE if key in event}
     if machine:
         news.facts.setdefault("machine", {}).update(machine)

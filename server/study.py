@@ -23,6 +23,7 @@ class Study:
         self._lock = threading.Lock()
         self._stamp: object = None
         self._checked: Checked | None = None
+        self._good: Config | None = None
         self.places = Places(self.config().task_dir)
         self.places.prepare()
         self.store = Store(self.places.store)
@@ -33,6 +34,7 @@ class Study:
             stamp = _stamp(Path(self._path))
             if self._checked is None or stamp != self._stamp:
                 self._checked, self._stamp = load(self._path, trainers=Nameable()), stamp
+                self._good = self._checked.config or self._good
             return self._checked
 
     def config(self) -> Config:
@@ -41,6 +43,12 @@ class Study:
         if checked.config is None:
             raise ConfigError(checked.errors, self._path)
         return checked.config
+
+    def last_config(self) -> Config:
+        """The config, or while it has errors the one before: for what goes on meanwhile."""
+        config = self.checked().config or self._good
+        assert config is not None, "it was well when this was made"
+        return config
 
     def problems(self) -> tuple[Finding, ...]:
         """What keeps the config from being used now; empty when it is well."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+from types import SimpleNamespace
 
+import flask
 import pytest
-from potato_training.plugin import register
+from potato_training.plugin import marks, names, register
+from potato_training.plugin.inside import Inside
 from potato_training.plugin.items import LiveItems
 from potato_training.plugin.prelabels import Prelabels
 from potato_training.project.items import LIVE_ITEMS, WithoutText, read_items
+from potato_training.server.study import Study
 
 
 class Item:
@@ -176,3 +180,28 @@ def test_without_potato_registering_changes_nothing_and_says_so(caplog):
     (line,) = caplog.messages
     assert line.startswith("training-backends: ")
     assert line.endswith("Potato's own training stays in place.")
+
+
+def test_prelabels_are_marked_and_followed_while_the_config_is_broken(items, prelabels, new_project, monkeypatch):
+    study = Study(new_project(3).path)
+    followed, publish = prelabels
+    publish(("i1", "sentiment", "positive", 0.9))
+    followed.follow(items, ["sentiment"])
+    app = flask.Flask(__name__)
+    app.secret_key = "x"
+    app.register_blueprint(marks.make_blueprint(followed, study))
+    monkeypatch.setattr(names, "user_state", lambda name: SimpleNamespace(get_label_annotations=lambda item: {}))
+    monkeypatch.setattr(names, "items", lambda: items)
+    browser = app.test_client()
+    with browser.session_transaction() as session:
+        session["username"] = "ann"
+    study.config().path.write_text("model_training: [")
+    assert study.problems()
+    answer = browser.get(marks.PATH, query_string={"instance_id": "i1"})
+    assert (answer.status_code, answer.json) == (200, {"sentiment": "positive"})
+    inside = object.__new__(Inside)  # its thread is another test's
+    inside.study, inside.prelabels, inside.items = study, followed, LiveItems(study.last_config())
+    monkeypatch.setitem(study.last_config().training["writeback"], "schemas", ["sentiment"])
+    publish(("i2", "sentiment", "negative", 0.8))
+    inside.look()
+    assert items.shown("i2") == {"sentiment": {"label": "negative", "confidence": 0.8}}

@@ -84,3 +84,12 @@ def test_no_event_breaks_it(stream, bodies, kinds):
         assert "\n" not in step
     for line in news.log:
         assert "\n" not in line
+
+
+def test_what_was_counted_is_forgotten_with_its_step():
+    counted = {"event": "progress", "phase": "calibrate", "current": 5, "total": 5}
+    status = {"event": "status", "state": "evaluating", "step": "scoring held-out items"}
+    assert fold("worker", [counted, status]).facts["progress"] is None
+    assert fold("worker", [status, counted]).facts["progress"]["current"] == 5
+    assert fold("worker", [counted, {"event": "status", "host": "node07"}]).facts["progress"]["current"] == 5
+    assert "progress" not in fold("agent", [status]).facts, "an agent's steps are about the way to the worker"
