@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from typing import Optional
 
@@ -14,6 +15,9 @@ from .slurm_record import Record
 
 NO_SBATCH = "has no sbatch on PATH, so it cannot submit jobs"
 ALONE_HINT = "its agent was gone for longer than heartbeat_timeout_s; `on_disconnect: finish` lets a job go on alone"
+FIRST_LINE_HINT = ("a startup file of your login shell (~/.bash_profile or ~/.profile) ended the job: none may exit, or "
+                   "exec another shell, where nobody types")
+_TRIED, _ROOM = "room.tmp", 1 << 16
 NO_SBATCH_HINT = "not a login node, or a PATH set by login shells only: set PATH under `env`"
 
 
@@ -25,7 +29,7 @@ def explain(jobdir: JobDir, record: Record, seen: Optional[Look], code: Optional
     if code == protocol.EXIT_OK and told:
         return None
     if code is not None and protocol.EXIT_OK < code <= 128 and code != protocol.EXIT_CANCELLED:
-        return None if told else _script_said(jobdir)
+        return None if told else _script_said(jobdir) or _no_room(jobdir, record)
     why = _why(jobdir, record, seen)
     if code == protocol.EXIT_OK:
         why = why if why == slurm_why.MEMORY else None  # the worker was killed, and something else ended well
@@ -39,9 +43,37 @@ def explain(jobdir: JobDir, record: Record, seen: Optional[Look], code: Optional
         words = "SLURM job %s ended before the worker finished: %s" % (record.job_id, why)
         return Trouble("slurm", words, slurm_why.HINTS[why])
     if code is None:
-        words = "SLURM job %s left the queue without reporting a result" % record.job_id
-        return Trouble("slurm", words, "the run log has its last output")
+        return _no_room(jobdir, record) or _no_first_line(record, seen) or _silent(record)
     return None
+
+
+def _silent(record: Record) -> Trouble:
+    return Trouble("slurm", "SLURM job %s left the queue without reporting a result" % record.job_id,
+                   "the run log has its last output")
+
+
+def _no_first_line(record: Record, seen: Optional[Look]) -> Optional[Trouble]:
+    """The claim is the first thing that job.sh makes; before it there is the login shell alone."""
+    if record.claimed() or seen is None or seen.state not in ("COMPLETED", "FAILED"):
+        return None
+    words = "SLURM job %s ended before the first line of its script (exit code %s)"
+    return Trouble("slurm", words % (record.job_id, seen.exit.partition(":")[0] or "?"), FIRST_LINE_HINT)
+
+
+def _no_room(jobdir: JobDir, record: Record) -> Optional[Trouble]:
+    """A full disk, or a quota that is spent, takes the worker's last words along; whether it is so is tried."""
+    try:
+        jobdir.write(_TRIED, b"\0" * _ROOM)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return None
+    else:
+        return None
+    finally:
+        with contextlib.suppress(OSError):
+            jobdir.remove(_TRIED)
+    words = "SLURM job %s ended without a result: no space left in %s" % (record.job_id, jobdir.root)
+    return Trouble("no_space", words, "make room there, or point remote_dir at another file system")
 
 
 def _refusal(words: str) -> Trouble:

@@ -63,6 +63,18 @@ def test_slurm_out_alone_tells_where_scontrol_is_of_no_use(slurm, state):
     assert "ended before the worker finished: it " in slurm.error()
 
 
+@pytest.mark.parametrize(("line", "code"), [("exit 3", 3), ("exec true", 0)])
+def test_a_startup_file_that_ends_the_job(slurm, tmp_path, line, code):
+    (tmp_path / ".profile").write_text(line + "\n")
+    slurm.fake.scenario(life=AT_ONCE)
+    slurm.clock()
+    slurm.add(GOOD)
+    assert slurm.start(env={"HOME": str(tmp_path)}).wait(90) == 0
+    assert slurm.error() == f"SLURM job 4242 ended before the first line of its script (exit code {code})"
+    hint = next(e["install_hint"] for e in slurm.bench.job.agent_events if e["event"] == "error")
+    assert ".profile" in hint
+
+
 def test_a_worker_that_stops_itself_says_why(slurm):
     """Its agent was gone for too long; the next one comes when it is over."""
     why = "no sign of the agent for 72 seconds"
