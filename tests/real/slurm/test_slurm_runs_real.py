@@ -248,7 +248,7 @@ def test_a_killed_ssh_is_made_again_and_the_job_goes_on(login):
 
 
 def test_a_server_that_stays_away_costs_no_allocation(login):
-    study = login(heartbeat_timeout_s=5)
+    study = login(heartbeat_timeout_s=10)
     process, run_id = study.train("test-slow", **LONG)
     study.reaches(run_id, "running")
     job_id = study.job_id(run_id)
