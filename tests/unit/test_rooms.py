@@ -22,8 +22,9 @@ ALLOWED = {
     "cli": {"schema", "compiler", "project", "runtime", "server", "worker"},
     "plugin": {"schema", "compiler", "project", "runtime", "server", "worker"},
 }
-#: Protocol words, the layout of a job directory, and the list of trainers: light, and without hands.
-WORKER_WORDS = {"protocol", "jobdir", "trainers"}
+#: Protocol words, the layout of a job directory, the list of trainers, and what Slurm's answers mean: light, and
+#: without hands.
+WORKER_WORDS = {"protocol", "jobdir", "trainers", "slurm"}
 
 
 def modules():
