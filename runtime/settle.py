@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..schema.errors import UserError
 from ..worker.protocol import SUCCEEDED
@@ -61,6 +62,23 @@ def _publish(store: Store, where: Places, run: Run, config: Config) -> None:
         return
     store.note(run.run_id, writeback=dict(report))
     runlog.log(run_dir, f"published {report.get('published', 0)} prelabels to training/{where.prelabels.name}")
+    unmeasured = [
+        f"{name}: {n} prelabels were published without a held-out score: too few labelled items are held out to tell "
+        "how good they are; annotate more, then train again"
+        for name, n in report["schemas"].items() if n and not _has_score(run, name)
+    ]
+    if unmeasured:
+        store.record(run.run_id, warnings=unmeasured)
+        runlog.log(run_dir, *(f"warning: {text}" for text in unmeasured))
+
+
+def _has_score(run: Run, schema: str) -> bool:
+    """Whether the run's model was measured on items that it did not learn from."""
+    found: Any = run.facts.get("result")
+    for key in ("metrics", schema):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    splits = found.values() if isinstance(found, Mapping) else ()
+    return any(isinstance(split, Mapping) and isinstance(split.get("accuracy"), (int, float)) for split in splits)
 
 
 def prune(store: Store, where: Places, retain: int, keep: str) -> None:

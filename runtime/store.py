@@ -78,32 +78,47 @@ class Store:
     def __init__(self, path: Path):
         self._path = path
         self._local = threading.local()
-        version = self._db().execute("PRAGMA user_version").fetchone()[0]
-        if version > _VERSION:
-            raise StoreTooNew(f"{path} was written by a newer potato-training (format {version})")
-        if version == _VERSION:  # nothing is written by opening: a full disk can be looked at
-            return
-        with self._write() as db:
-            for statement in _SCHEMA.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {_VERSION}")
-        for suffix in ("", "-wal", "-shm"):
-            beside = path.with_name(path.name + suffix)
-            if beside.exists():
-                beside.chmod(0o600)
+        self._db()
 
     # --- connections -------------------------------------------------------------------------
 
     def _db(self) -> sqlite3.Connection:
         db = getattr(self._local, "db", None)
-        if db is None:
-            # Autocommit mode: every transaction below begins and ends where one can see it.
-            db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
-            db.row_factory = sqlite3.Row
-            _use_wal(db)
-            db.execute("PRAGMA synchronous = FULL")
-            self._local.db = db
+        if db is not None and _which(self._path) != self._local.which:
+            # Somebody removed the folder. An open connection would go on in a file that nobody else sees.
+            self.close()
+            db = None
+        return db or self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        folder = self._path.parent
+        if not folder.is_dir():
+            raise UserError(
+                f"{folder} is gone", "runs and their models were kept there: put it back, or start a run to begin anew"
+            )
+        # Autocommit mode: every transaction below begins and ends where one can see it.
+        db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+        db.row_factory = sqlite3.Row
+        _use_wal(db)
+        db.execute("PRAGMA synchronous = FULL")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            db.close()
+            raise StoreTooNew(f"{self._path} was written by a newer potato-training (format {version})")
+        self._local.db, self._local.which = db, _which(self._path)
+        if version < _VERSION:  # else nothing is written by opening: a full disk can be looked at
+            self._make()
         return db
+
+    def _make(self) -> None:
+        with self._write() as db:
+            for statement in _SCHEMA.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {_VERSION}")
+        for suffix in ("", "-wal", "-shm"):
+            beside = self._path.with_name(self._path.name + suffix)
+            if beside.exists():
+                beside.chmod(0o600)
 
     def close(self) -> None:
         """Closes this thread's connection; the next call opens another.
@@ -315,6 +330,15 @@ class Store:
 def _update(db: sqlite3.Connection, run_id: str, values: Mapping[str, Any]) -> None:
     columns = ", ".join(f"{column} = ?" for column in values)
     db.execute(f"UPDATE runs SET {columns} WHERE run_id = ?", (*values.values(), run_id))  # noqa: S608 our own names
+
+
+def _which(path: Path) -> object:
+    """Which file is there now; None when there is none."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
 
 
 def _use_wal(db: sqlite3.Connection) -> None:

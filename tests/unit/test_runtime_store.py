@@ -1,13 +1,16 @@
 """The ledger: moves forward, keeps wishes, survives a second process."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from potato_training.runtime import debts
 from potato_training.runtime.store import Store, StoreTooNew
+from potato_training.schema.errors import UserError
 
 
 @pytest.fixture
@@ -166,3 +169,26 @@ def test_many_who_open_a_fresh_ledger_at_once(tmp_path):
         child.stdin.close()
     said = [child.stderr.read().decode() for child in children]
     assert ([child.wait() for child in children], said) == ([0] * 6, [""] * 6)
+
+
+def test_a_folder_that_vanishes_is_named_and_a_new_one_is_used_by_every_thread(tmp_path):
+    folder = tmp_path / "training"
+    folder.mkdir()
+    store = Store(folder / "store.sqlite")
+    insert(store)
+    folder.rename(tmp_path / "away")
+
+    def elsewhere(what):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(what).result()
+
+    for ask in (store.runs, lambda: elsewhere(store.runs), lambda: insert(store)):
+        with pytest.raises(UserError, match=r"training is gone") as caught:
+            ask()
+        assert "start a run" in caught.value.hint
+    folder.mkdir()
+    insert(Store(folder / "store.sqlite"), "fresh")
+    assert [run.run_id for run in store.runs()] == [run.run_id for run in elsewhere(store.runs)] == ["fresh"]
+    shutil.rmtree(folder)
+    (tmp_path / "away").rename(folder)
+    assert [run.run_id for run in store.runs()] == ["r1"]
