@@ -194,3 +194,13 @@ def test_precision_of_a_processor():
     warnings = []
     assert hf_precision.Precision("fp16", "cpu", warnings.append).name in ("bf16", "fp32")
     assert warnings
+
+
+def test_what_an_adapter_says_of_itself_is_in_one_order():
+    """peft keeps names in sets, whose order is another in every process."""
+    from potato_training.worker.trainers import hf_model
+
+    names = [f"layer{n}" for n in range(20)]
+    config = SimpleNamespace(base_model_name_or_path="/cache/snapshot", target_modules=set(names), r=4)
+    hf_model.settle_adapter(SimpleNamespace(peft_config={"default": config}), "some-org/model")
+    assert config.target_modules == sorted(names) and config.base_model_name_or_path == "some-org/model"

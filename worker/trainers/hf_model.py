@@ -170,8 +170,7 @@ def save(model: Any, tokenizer: Any, directory: str, base: str) -> Any:
     if not hasattr(model, "peft_config"):
         model.save_pretrained(directory)
         return model
-    for config in model.peft_config.values():
-        config.base_model_name_or_path = base       # not this machine's cache
+    settle_adapter(model, base)
     model.save_pretrained(os.path.join(directory, ADAPTER_DIR))
     if sum(p.numel() * p.element_size() for p in model.parameters()) > MOST_MERGED_BYTES:
         model.config.save_pretrained(directory)
@@ -179,6 +178,18 @@ def save(model: Any, tokenizer: Any, directory: str, base: str) -> Any:
     model = model.merge_and_unload()
     model.save_pretrained(directory)
     return model
+
+
+def settle_adapter(model: Any, base: str) -> None:
+    """Makes what peft writes of an adapter say the base's own name, not this machine's cache, and always the same.
+
+    Sets are written in an order that changes with the hash seed (seen in peft 0.13 to 0.21).
+    """
+    for config in model.peft_config.values():
+        config.base_model_name_or_path = base
+        for name, value in vars(config).items():
+            if isinstance(value, set):
+                setattr(config, name, sorted(value))
 
 
 def load_saved(directory: str, base: str) -> Tuple[Any, Any]:

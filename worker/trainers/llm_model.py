@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ..failures import TrainerError
-from .hf_model import ADAPTER_DIR, find
+from .hf_model import ADAPTER_DIR, find, settle_adapter
 from .llm_prompt import Answers
 
 
@@ -69,8 +69,7 @@ def add_lora(model: Any, lora: Mapping[str, Any], four_bit: bool, frugal: bool) 
 
 def save_adapter(model: Any, directory: str, base: str) -> None:
     """Writes the adapter as peft reads it; ``base`` is the name under which another machine finds the base model."""
-    for config in model.peft_config.values():
-        config.base_model_name_or_path = base
+    settle_adapter(model, base)
     # Embeddings are not trained; left to itself peft asks the hub about them.
     model.save_pretrained(os.path.join(directory, ADAPTER_DIR), save_embedding_layers=False)
 

@@ -108,7 +108,7 @@ def test_a_killed_and_requeued_job_ends_in_the_same_adapter_under_any_hash_seed(
     job.wait_until(lambda: (folder / "step-00000003" / "COMPLETE").exists(), "the third checkpoint")
     job.process.kill()
     job.end()
-    assert job.run(env={"SLURM_RESTART_COUNT": "1"}) == 0, job.stderr[-3000:]
+    assert job.run(env={"SLURM_RESTART_COUNT": "1", "PYTHONHASHSEED": "3"}) == 0, job.stderr[-3000:]
     assert any(m.startswith("resumed from step ") for m in job.logs("info"))
     assert job.last["model_version"] == whole.last["model_version"]
     assert (job.dir / "predictions.jsonl").read_bytes() == (whole.dir / "predictions.jsonl").read_bytes()
