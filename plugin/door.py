@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import flask
 
+from ..runtime.fold import text
 from ..server.door import SAFE, Door, Who
 from ..server.errors import NotAllowed
 from . import names
@@ -44,6 +45,13 @@ class PotatoDoor(Door):
         if request.method not in SAFE:
             self.check_origin(None)
         return "potato"
+
+    def person(self) -> str:
+        """Potato's user; without one whoever holds the key."""
+        name = flask.session.get("username")
+        if isinstance(name, str) and name:
+            return text(name, 80)
+        return "admin key" if names.roles().has_valid_admin_key(flask.request, flask.session) else ""
 
     def check_origin(self, who: Any) -> None:
         """Raises NotAllowed for a write that another site's page may have sent."""

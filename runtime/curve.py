@@ -1,8 +1,8 @@
 """The learning curve: the trainer trained on a quarter, a half, three quarters and all of the labels.
 
 Everything happens on this machine, beside the runs and not among them: nothing is published and no run is
-recorded. The parts are nested: which item is in which is a seeded hash of its id. The held-out items are the same
-for all of them.
+recorded. The parts are nested: which item is in which is a seeded hash of its id, but for one item of each label,
+which is in all of them. The held-out items are the same for all.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 #: Test items alone are held out when there are so many of them; else val items are counted with them.
 ENOUGH_TEST = 50
 FEWEST = 5
+#: Of one item nothing can be learned, nor of one label.
+FEWEST_TRAIN = 2
 FILE = "curve.json"
 Say = Callable[[str], None]
 
@@ -138,8 +140,8 @@ def _part(whole: Path, job: Path, share: float, seed: int, schemas: Sequence[str
     kept: dict[str, dict[str, Any]] = {}
     counts = {}
     for name in schemas:  # a share of each scheme's labels, not of the items that have some label
-        labelled = [row for row in rows if row.get("labels", {}).get(name)]
-        some = labelled[: max(1, round(share * len(labelled)))]
+        labelled = _labels_first([row for row in rows if row.get("labels", {}).get(name)], name)
+        some = labelled[: max(FEWEST_TRAIN, round(share * len(labelled)))]
         counts[name] = len(some)
         for row in some:
             kept.setdefault(row["id"], {**row, "labels": {}})["labels"][name] = row["labels"][name]
@@ -154,6 +156,25 @@ def _part(whole: Path, job: Path, share: float, seed: int, schemas: Sequence[str
     for name in ("val.jsonl", "test.jsonl"):
         os.link(whole / name, bundle / name)
     return counts
+
+
+def _labels_first(rows: list[dict[str, Any]], schema: str) -> list[dict[str, Any]]:
+    """The rows with one of each label in front, so that a small part is not of one label only.
+
+    They are no more than half of the smallest part: with very many labels it would be nothing like the rest.
+    """
+    most = max(FEWEST_TRAIN, round(SHARES[0] * len(rows)) // 2)
+    met: set[str] = set()
+    front, rest = [], []
+    for row in rows:
+        given = row["labels"][schema]
+        labels = set(given) if isinstance(given, list) else {given}
+        if len(front) < most and not labels <= met:
+            met |= labels
+            front.append(row)
+        else:
+            rest.append(row)
+    return front + rest
 
 
 def _train(job: Path, spec: Mapping[str, Any]) -> dict[str, Any]:

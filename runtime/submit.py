@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 def submit(
     config: Config, *, trainer: str | None = None, schemas: Sequence[str] = (), backend: str | None = None,
     params: Mapping[str, Any] | None = None, trigger: str = "cli", facts: Mapping[str, Any] | None = None,
+    started_by: str = "",
 ) -> Run:
     """Checks a request against the config and puts it into the queue.
 
     Defaults: trainer ``sklearn-text``; the schemas of writeback that the trainer can train, else all
-    that it can; backend ``model_training.backend``. ``facts`` join the record. Raises RequestError
-    naming the part that is wrong, UserError when training is switched off.
+    that it can; backend ``model_training.backend``. ``facts`` join the record; ``started_by`` is who
+    asked, else the account that this process runs under. Raises RequestError naming the part that is wrong, UserError
+    when training is switched off.
     """
     require_enabled(config)
     info = request.chosen_trainer(trainer)
@@ -43,8 +45,8 @@ def submit(
         chosen, checked = earlier.choose(store, where, chosen, schemas, checked)
     return store.insert(
         new_run_id(), trainer=info.name, schemas=chosen, params=checked, backend=place,
-        config=os.path.relpath(config.path, config.task_dir), trigger=trigger, started_by=_user(), backend_type=kind,
-        facts=facts,
+        config=os.path.relpath(config.path, config.task_dir), trigger=trigger, started_by=started_by or _user(),
+        backend_type=kind, facts=facts,
     )
 
 

@@ -62,6 +62,7 @@ def make_blueprint(study: Study, door: Door, auto: Any) -> flask.Blueprint:
             return flask.Response("", 303, {"Location": elsewhere})
         if name not in _OPEN:
             flask.g.who = door.admit()
+            flask.g.person = door.person()
         return None
 
     @routes.after_request

@@ -89,7 +89,8 @@ def start_run(study: Study, asked: dict[str, Any], trigger: str) -> tuple[Run, i
         raise Conflict(f"there is no backend {backend!r}", f"the backends are: {known}", field="backend")
     try:
         run = submit(
-            config, trainer=trainer, schemas=schemas, backend=backend, params=params or {}, trigger=trigger
+            config, trainer=trainer, schemas=schemas, backend=backend, params=params or {}, trigger=trigger,
+            started_by=flask.g.get("person", ""),
         )
     except request.RequestError as error:
         raise Refused(error.message, error.hint, field=error.field) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -15,13 +16,14 @@ from markupsafe import Markup
 
 _HERE = Path(__file__).parent
 PREFIX = "/admin/training"
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @cache
 def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=ChainableUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, finalize=printable,
     )
     made.filters.update(
         clock=clock, duration=duration, size=size, score=score, percent=percent, thousands=lambda n: f"{n:,}",
@@ -53,6 +55,14 @@ def static(name: str) -> str:
 @cache
 def _version(name: str) -> str:
     return hashlib.sha256((_HERE / "static" / name).read_bytes()).hexdigest()[:12]
+
+
+def printable(value: Any) -> Any:
+    """What a template is about to print. Texts come from anywhere: control characters, which HTML does not allow,
+    and halves of characters, which no encoding has, are shown as U+FFFD."""
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return type(value)(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", value))
 
 
 # --- words for values ---------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def test_a_curve_of_every_scheme_and_the_page_that_draws_it(many_schemes):
         points = one["points"]
         assert [p["share"] for p in points] == [0.25, 0.5, 0.75, 1.0]
         counts = [p["train"] for p in points]
-        assert counts == [max(1, round(s * counts[-1])) for s in (0.25, 0.5, 0.75, 1.0)]
+        assert counts == [max(2, round(s * counts[-1])) for s in (0.25, 0.5, 0.75, 1.0)]
         assert all(p["low"] <= p["accuracy"] <= p["high"] for p in points)
         assert name in ran.stdout and one["words"] in ran.stdout
     assert study.runs() == [] and not list(study.places.root.glob("curve-*"))

@@ -3,9 +3,11 @@
 import json
 import math
 import random
+import tempfile
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from potato_training.runtime import curve, curve_stats
 from potato_training.runtime.curve_stats import LEVEL, PAYS, UNKNOWN, gain, share_right, verdict
@@ -66,6 +68,32 @@ def test_the_parts_of_a_curve_are_nested_and_of_the_wanted_size():
         part = {i for i in ids if curve.place(i, 7) < share}
         assert len(part) / len(ids) == pytest.approx(share, abs=0.03)
     assert sorted(ids, key=lambda i: curve.place(i, 7)) != sorted(ids, key=lambda i: curve.place(i, 8))
+
+
+@given(st.lists(st.sampled_from("abc") | st.lists(st.sampled_from("abc"), min_size=1, unique=True),
+                min_size=2, max_size=40), st.integers(0, 9))
+def test_even_the_smallest_part_has_several_labels_and_the_parts_are_nested(labels, seed):
+    labels = [sorted(one) if isinstance(labels[0], list) else one[0] for one in labels]
+    every = {label for one in labels for label in one}
+    assume(len(every) > 1)
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder, "whole")
+        whole.mkdir()
+        rows = [{"id": f"i{n}", "text": "t", "labels": {"s": one}} for n, one in enumerate(labels)]
+        for name, found in (("train", rows), ("val", []), ("test", [])):
+            (whole / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+        (whole / "manifest.json").write_text(json.dumps({"splits": {"train": {"n": len(rows)}}}))
+        before = set()
+        for share in curve.SHARES:
+            job = Path(folder, f"{share:g}")
+            counts = curve._part(whole, job, share, seed, ["s"])
+            part = [json.loads(line) for line in (job / "bundle" / "train.jsonl").read_text().splitlines()]
+            ids = {row["id"] for row in part}
+            assert counts == {"s": len(ids)} and len(ids) == max(2, round(share * len(rows)))
+            assert before <= ids
+            before = ids
+            assert len({label for row in part for label in row["labels"]["s"]}) > 1
+        assert before == {row["id"] for row in rows}
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", "7", '{"t": 3}', '{"t": {"schemas": []}}',

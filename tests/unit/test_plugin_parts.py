@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import flask
 import pytest
 from potato_training.plugin import marks, names, register
+from potato_training.plugin.door import PotatoDoor
 from potato_training.plugin.inside import Inside
 from potato_training.plugin.items import LiveItems
 from potato_training.plugin.prelabels import Prelabels
@@ -205,3 +206,17 @@ def test_prelabels_are_marked_and_followed_while_the_config_is_broken(items, pre
     publish(("i2", "sentiment", "negative", 0.8))
     inside.look()
     assert items.shown("i2") == {"sentiment": {"label": "negative", "confidence": 0.8}}
+
+
+@pytest.mark.parametrize(("user", "key", "person"), [
+    ("ann", True, "ann"), ("ann\x1b[2J" + "x" * 200, False, ("ann [2J" + "x" * 200)[:80]), (None, True, "admin key"),
+    (None, False, ""), (7, True, "admin key"),
+])
+def test_a_run_is_started_by_potatoes_user_or_whoever_has_the_key(user, key, person, monkeypatch):
+    app = flask.Flask(__name__)
+    app.secret_key = "x"
+    monkeypatch.setattr(names, "roles", lambda: SimpleNamespace(has_valid_admin_key=lambda request, session: key))
+    with app.test_request_context("/"):
+        if user is not None:
+            flask.session["username"] = user
+        assert PotatoDoor().person() == person

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 import xml.dom.minidom
 
+import flask
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 from potato_training.runtime.store import Run
-from potato_training.server import artifacts, charts, form, insight, logtail, runpage
+from potato_training.server import artifacts, charts, form, insight, logtail, rendering, runpage
 from potato_training.server.attempts import Attempts
 from potato_training.server.card import card
-from potato_training.server.errors import NotFound, TooMany
+from potato_training.server.errors import NotFound, Refused, TooMany
 from potato_training.server.eventindex import MOST_POINTS, EventIndex
 
 NASTY = '"><script>x</script>\'&'
@@ -52,6 +55,22 @@ def test_names_in_a_chart_are_text():
     for svg in (lines, bars, charts.calibration(NASTY, [(0.5, 0.5, 3)])):
         assert "<script" not in svg
         xml.dom.minidom.parseString(svg.encode())
+
+
+ANYTHING = st.text() | st.text(st.characters(max_codepoint=0xA0)) | st.text(st.characters(categories=["Cs"]))
+
+
+@given(ANYTHING, ANYTHING)
+def test_no_text_of_a_page_has_what_html_does_not_allow(one, other):
+    app = flask.Flask(__name__)
+    with app.test_request_context("/"):
+        error = Refused(f"{NASTY}\0{one}", other)
+        page = rendering.render("error.html", error=error, task=one, said=other, who=None)
+    assert "\N{REPLACEMENT CHARACTER}" in page and "<script>x" not in page
+    page.encode()
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", page)
+    marked = rendering.printable(Markup("<b>\x1b</b>\n"))
+    assert marked == "<b>\N{REPLACEMENT CHARACTER}</b>\n" and hasattr(marked, "__html__")
 
 
 def test_nothing_to_draw():

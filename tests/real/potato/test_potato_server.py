@@ -45,6 +45,7 @@ def test_prelabels_come_and_go_with_the_runs_and_outlive_a_restart(study, potato
     assert study.ended(run).state == "succeeded", study.log(run)
     assert bundle_of(study, run, "train", "val", "test")[first]["labels"] == {"sentiment": "negative"}
     assert "prelabels" in study.log(run)
+    assert study.run(run).started_by == "admin key"
     erin = server.annotator("erin")
     erin.go_to(second)
     seen = wait_until(lambda: predictions_of(erin), "the prelabel")
