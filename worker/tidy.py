@@ -62,7 +62,8 @@ def compile_all(code: str, work: str) -> None:
             if file.endswith(".py"):
                 made = os.path.join(work, "%s.%s.pyc" % (file[:-3], sys.implementation.cache_tag))
                 py_compile.compile(os.path.join(folder, file), made, doraise=True)
-                os.makedirs(os.path.join(folder, "__pycache__"), exist_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(os.path.join(folder, "__pycache__"))  # alone: a copy that was pruned meanwhile stays gone
                 os.rename(made, os.path.join(folder, "__pycache__", os.path.basename(made)))
 
 
