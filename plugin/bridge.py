@@ -8,6 +8,7 @@ belong to a server that will serve. Validating and previewing come no further th
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import flask
 
 from ..schema.errors import UserError
+from ..server.rendering import PREFIX
 from . import names
 from .prelabels import Prelabels
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("potato_training.plugin")
 #: The path of its config, which Potato keeps among its values.
 _FILE = "__config_file__"
+_NOT_STARTED = "Potato is not started: correct this, or take `training-backends` out of `plugins:`"
 
 
 def install(api: Any) -> None:
@@ -38,6 +41,7 @@ def install(api: Any) -> None:
         bridge = Bridge()
         blueprint = flask.Blueprint("training", __name__)
         blueprint.record_once(bridge.mount)
+        bridge.listen()
     except Exception as error:  # anything else would keep Potato from reading its config
         _log.warning("training-backends: %s. Potato's own training stays in place.", error)
         return
@@ -84,6 +88,7 @@ class Bridge:
             print(error.message, file=sys.stderr)
             if error.hint:
                 print(f"  {error.hint}", file=sys.stderr)
+            print(_NOT_STARTED, file=sys.stderr)
             raise SystemExit(1) from None
         names.set_manager(self._inside.manager)
         return self._inside.manager
@@ -92,6 +97,20 @@ class Bridge:
         """Called when Potato registers the blueprint that stands in the place of ``training_bp``."""
         if self._inside is not None:
             self._inside.mount(state.app)
+            _log.info("Training page: %s", PREFIX)
+
+    def listen(self) -> None:
+        """Has the first request of this process say why there is no page. Nothing of ours is called before where
+        training is switched off, and the log is not set up yet when Potato reads its config."""
+        with contextlib.suppress(RuntimeError):  # an old Flask without signals
+            flask.request_started.connect(self._first_request)
+
+    def _first_request(self, app: Any, **more: Any) -> None:
+        flask.request_started.disconnect(self._first_request)
+        if self._inside is None:
+            _log.info(
+                "training-backends is among the plugins, but model_training.enabled is not true: there is no %s", PREFIX
+            )
 
     def _prelabels_of(self, config: Config) -> Prelabels:
         from ..runtime.places import Places

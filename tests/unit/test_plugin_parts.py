@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import flask
 import pytest
 from potato_training.plugin import marks, names, register
+from potato_training.plugin.bridge import Bridge
 from potato_training.plugin.door import PotatoDoor
 from potato_training.plugin.inside import Inside
 from potato_training.plugin.items import LiveItems
@@ -220,3 +221,28 @@ def test_a_run_is_started_by_potatoes_user_or_whoever_has_the_key(user, key, per
         if user is not None:
             flask.session["username"] = user
         assert PotatoDoor().person() == person
+
+
+def test_a_server_that_is_not_started_says_who_stopped_it_and_how_to_go_on(new_project, capsys):
+    path = new_project(1).path
+    path.write_text(path.read_text().replace('"enabled"', '"retain_run": 3, "enabled"'))
+    with pytest.raises(SystemExit):
+        Bridge().init_manager({"__config_file__": str(path)})
+    said = capsys.readouterr().err.splitlines()
+    assert "model_training.retain_run" in said[0]
+    assert said[-1] == "Potato is not started: correct this, or take `training-backends` out of `plugins:`"
+
+
+@pytest.mark.parametrize("inside", [None, SimpleNamespace(mount=lambda app: None)])
+def test_the_log_says_once_where_the_page_is_or_why_there_is_none(inside, caplog):
+    bridge, app = Bridge(), flask.Flask(__name__)
+    bridge._inside = inside
+    bridge.listen()
+    with caplog.at_level(logging.INFO):
+        bridge.mount(SimpleNamespace(app=app))
+        for _ in range(2):
+            app.test_client().get("/")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "potato_training.plugin"]
+    assert line == ("Training page: /admin/training" if inside else
+                    "training-backends is among the plugins, but model_training.enabled is not true: "
+                    "there is no /admin/training")

@@ -74,6 +74,7 @@ def test_a_config_with_errors_keeps_the_server_from_starting(study, run):
     said = [text.partition(":")[0] for text in errors if text]
     assert sorted(said) == ["model_training.backend", "model_training.retain_runs"], done.stderr
     assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("Potato is not started: ")
     assert not (study.places.root / "store.sqlite").exists()
     assert json.loads(run(study, "-m", "potato.validate_cli", "--json", "config.yaml").stdout), "a report, no exit"
 
