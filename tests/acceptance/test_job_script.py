@@ -46,6 +46,10 @@ class Job:
         lines = (self.read("events.jsonl") or "").splitlines()
         return [e for e in map(json.loads, lines) if kind in (None, e["event"])]
 
+    def last_words(self):
+        """The line that the agent takes for the reason; bash may have its own say behind it."""
+        return [line for line in self.read("stderr.log").splitlines() if line.startswith("potato-training: ")][-1]
+
     def leave(self, code):
         (self.root / "leave.tmp").write_text(str(code))
         (self.root / "leave.tmp").replace(self.root / "leave")
@@ -178,8 +182,9 @@ def test_a_claim_that_nobody_signed_belongs_to_somebody_else(job, fake_slurm):
     (["load() { grep -q x /dev/null; }", "load"], "prelude failed (exit 1): load"),
     (["( exit 9 )"], "prelude failed (exit 9): ( exit 9 )"),
     (["exit 0"], "prelude failed (exit 0): it ended the job at: exit 0"),
-    (["true", "if true; then"], "prelude failed (exit 2): it ended the job at: true"),
-    (["true", "echo 'never closed"], "prelude failed (exit 2): it ended the job at: true"),
+    (["true", "if true; then"], "prelude failed (exit 2): bash cannot parse it"),
+    (["true", "echo 'never closed"], "prelude failed (exit 2): bash cannot parse it"),
+    (["cat <<EOF"], "prelude failed (exit 0): it ended the job at: cat <<EOF"),
     (["source /nowhere/activate"], "prelude failed (exit 1): it ended the job at: source /nowhere/activate"),
     (["fail_in_subshell=$(exit 4)"], "prelude failed (exit 4): fail_in_subshell=$(exit 4)"),
 ])
@@ -189,8 +194,24 @@ def test_a_failing_prelude_is_the_jobs_end_with_a_reason(job, fake_slurm, prelud
     fake_slurm.tick()
     assert here.ended(job_id) == "1\n"
     assert fake_slurm.job(job_id)["exit"] == "1:0"
-    assert here.read("stderr.log").splitlines()[-1] == "potato-training: " + reason
+    assert here.last_words() == "potato-training: " + reason
     assert here.events() == []
+
+
+@pytest.mark.parametrize(("prelude", "reason"), [
+    (["true", "exit 0"], "prelude failed: it ended the job at: exit 0"),
+    (["if true; then"], "prelude failed (exit 2): bash cannot parse it"),
+    (["cat <<EOF"], "prelude failed (exit 0): it ended the job at: cat <<EOF"),
+    (["false"], "prelude failed (exit 1): false"),
+])
+def test_what_a_login_shell_does_at_its_end_is_not_the_prelude(job, fake_slurm, tmp_path, prelude, reason):
+    """Its `exit` reads ~/.bash_logout, and many a distribution's ends in a test that fails."""
+    (tmp_path / ".bash_logout").write_text("true\nfalse\n")
+    here = job(prelude=prelude)
+    job_id = here.submit(env={**fake_slurm.env, "HOME": str(tmp_path)})
+    fake_slurm.tick()
+    assert here.ended(job_id) == "1\n"
+    assert here.last_words() == "potato-training: " + reason
 
 
 @pytest.mark.parametrize("prelude", [

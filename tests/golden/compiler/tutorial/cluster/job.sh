@@ -56,13 +56,21 @@ unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # the login shell's; what env and prelud
 # model_training.backends.cluster.prelude: a failing line ends the job
 potato_prelude_failed() { # CODE
   [ "$BASH_SUBSHELL" -eq 0 ] || return "$1"
+  [ -z "$potato_done" ] || return "$1"
   potato_line=$(command -p sed -n "${BASH_LINENO[${#BASH_LINENO[@]} - 2]}p" -- "$0")
+  case ${BASH_SOURCE[1]} in
+    # a login shell's `exit` reads that file, and what fails in there is not the prelude
+    */.bash_logout) potato_fail "prelude failed: it ended the job at: $potato_line" ;;
+  esac
   potato_fail "prelude failed (exit $1): ${potato_line:-$BASH_COMMAND}"
 }
 potato_done=
 trap 'potato_prelude_failed "$?"' ERR
-trap 'potato_code=$? potato_line=$BASH_COMMAND; [ -n "$potato_done" ] ||
-  potato_fail "prelude failed (exit $potato_code): it ended the job at: $potato_line"' EXIT
+trap 'potato_code=$? potato_line="it ended the job at: $BASH_COMMAND"
+  if [ "$potato_code" -ne 0 ] && command -p grep -Eq "syntax error|unexpected EOF" "$potato_dir/stderr.log"; then
+    potato_line="bash cannot parse it"
+  fi
+  [ -n "$potato_done" ] || potato_fail "prelude failed (exit $potato_code): $potato_line"' EXIT
 set -eE
 module load cuda/12.4
 set +eEu
