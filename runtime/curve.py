@@ -165,7 +165,8 @@ def _labels_first(rows: list[dict[str, Any]], schema: str) -> list[dict[str, Any
     """
     most = max(FEWEST_TRAIN, round(SHARES[0] * len(rows)) // 2)
     met: set[str] = set()
-    front, rest = [], []
+    front: list[dict[str, Any]] = []
+    rest: list[dict[str, Any]] = []
     for row in rows:
         given = row["labels"][schema]
         labels = set(given) if isinstance(given, list) else {given}

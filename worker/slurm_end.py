@@ -15,8 +15,8 @@ from .slurm_record import Record
 
 NO_SBATCH = "has no sbatch on PATH, so it cannot submit jobs"
 ALONE_HINT = "its agent was gone for longer than heartbeat_timeout_s; `on_disconnect: finish` lets a job go on alone"
-FIRST_LINE_HINT = ("a startup file of your login shell (~/.bash_profile or ~/.profile) ended the job: none may exit, or "
-                   "exec another shell, where nobody types")
+FIRST_LINE_HINT = ("a startup file of your login shell (~/.bash_profile or ~/.profile) ended the job: none may exit, "
+                   "or exec another shell, where nobody types")
 _TRIED, _ROOM = "room.tmp", 1 << 16
 NO_SBATCH_HINT = "not a login node, or a PATH set by login shells only: set PATH under `env`"
 
