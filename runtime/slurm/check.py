@@ -10,6 +10,7 @@ from ...worker.slurm import is_weather
 from ..launchers import LaunchError
 from ..ssh.check import ask
 from ..ssh.plan import host_facts
+from ..ssh.prelude import unparsed
 from ..ssh.probe import interpreter
 from ..ssh.talk import Result
 from .login import PATH_HINT, PROGRAMS, has, lacking
@@ -35,6 +36,9 @@ def check_slurm(config: Config, backend: str, trainer: Any, report: Report) -> N
     facts = host_facts(config, config.backends[backend], trainer)
     host = str(facts["host"])
     report.facts.update(host=host, trainer=trainer.name)
+    wrong = unparsed(config.backends[backend].keys.get("prelude") or ())
+    if wrong:
+        _problem(report, f"bash cannot parse the prelude: {wrong}", "mend it; the number is that of its line")
     try:
         # with the script that a run would submit
         said = ask(facts, compiled.files, "test", tail=(compiled.files[JOB_SCRIPT].encode("utf-8"),))

@@ -15,6 +15,7 @@ from . import code, gpus
 from .explain import failure
 from .line import Line, new_private_name
 from .plan import place_facts, wanted_modules
+from .prelude import unparsed
 from .probe import interpreter, missing
 from .talk import Result, SshError, run_script
 
@@ -34,6 +35,9 @@ def check_ssh(config: Config, backend: str, trainer: Any, report: Report) -> Non
     compiled = compile_run(config, RunRequest("check", backend, trainer.name, ()), version=__version__)
     facts = place_facts(config, config.backends[backend], trainer, compiled.spec.place.venv)
     report.facts.update(host=facts["host"], trainer=trainer.name)
+    wrong = unparsed(config.backends[backend].keys.get("prelude") or ())
+    if wrong:
+        _problem(report, f"bash cannot parse the prelude: {wrong}", "mend it; the number is that of its line")
     try:
         said = ask(facts, compiled.files, wanted_modules(facts))
         if said.all("error"):

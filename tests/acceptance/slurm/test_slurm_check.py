@@ -55,7 +55,9 @@ def test_a_cluster_where_a_run_could_start(checked):
     ({"calls": {"sbatch": [{"argv": "--test-only", "act": False, "rc": 1, "stderr":
       "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n"}]}}, {},
      "cannot reach Slurm: Batch job submission failed: Unable to contact slurm controller"),
-], ids=["partition", "account", "gres", "time", "controller"])
+    ({}, {"prelude": ["module load cuda", "if true; then"]},
+     "bash cannot parse the prelude: line 3: syntax error"),
+], ids=["partition", "account", "gres", "time", "controller", "prelude"])
 def test_what_would_stop_a_run(checked, scenario, keys, reason):
     checked.fake.scenario(**scenario)
     checked.backend(**keys)
