@@ -38,7 +38,7 @@ COMMANDS = {
 _LEDGER = "make room on a full disk; a damaged ledger can be moved away, the runs' files stay in training/runs"
 
 _EPILOG = """\
-Any other command (start, get, list, ...) is handed to the Potato annotation server when it is installed
+Any other command (start, migrate, import, ...) is handed to the Potato annotation server when it is installed
 in the same environment.
 
   potato validate config.yaml --strict
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: list[str]) -> int:
     name = arguments[0] if arguments else "--help"
     if name in ("--version", "-V"):
-        print(f"potato-training {__version__}")
+        print("\n".join([f"potato-training {__version__}", *_potatoes_version()]))
         return 0
     if name in ("--help", "-h"):
         print(_help())
@@ -102,12 +102,42 @@ def _run(command: str, arguments: list[str]) -> int:
     if hasattr(module, "hand_over"):  # a program of its own, with arguments of its own
         return int(module.hand_over(arguments))
     parser = argparse.ArgumentParser(
-        prog=f"potato {command}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"{called()} {command}", description=as_called(module.HELP),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if getattr(module, "LASTING", False):
         gc.enable()
     module.configure(parser)
     return int(module.run(parser.parse_args(arguments)))
+
+
+def called() -> str:
+    """The name that this command was called by. Both packages bring a `potato`, and a hint must name ours."""
+    name = os.path.basename(sys.argv[0])  # noqa: PTH119 pathlib takes its time
+    return "potato-training" if name.startswith("potato-training") else "potato"
+
+
+def as_called(text: str) -> str:
+    """A text that names our commands, with the name that we were called by."""
+    if called() == "potato":
+        return text
+    import re
+
+    ours = "|".join(dict.fromkeys(name.partition(" ")[0] for name in COMMANDS))
+    return re.sub(rf"(?<![\w/-])potato (?=(?:{ours}|--help)\b)", f"{called()} ", text)
+
+
+def _potatoes_version() -> list[str]:
+    """The annotation server's, by the name of its folder: asking importlib.metadata takes longer than all the rest."""
+    for place in sys.path:
+        try:
+            names = os.listdir(place or ".")  # noqa: PTH208
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith("potato_annotation-") and name.endswith(".dist-info"):
+                return [f"potato-annotation {name[len('potato_annotation-'):-len('.dist-info')]}"]
+    return []
 
 
 def _whose() -> str:
@@ -128,8 +158,8 @@ def _whose() -> str:
 def _help(under: str = "") -> str:
     lines = "\n".join(f"  {name:<19} {text}" for name, (_, text) in COMMANDS.items() if name.startswith(under))
     return (
-        f"usage: potato {under}COMMAND [...]\n\n{lines}\n\n  --version           print the version\n"
-        f"  --help              this text; every command has its own\n\n{_EPILOG}{_whose()}"
+        f"usage: {called()} {under}COMMAND [...]\n\n{lines}\n\n  --version           print the version\n"
+        f"  --help              this text; every command has its own\n\n{as_called(_EPILOG)}{_whose()}"
     )
 
 
@@ -137,9 +167,10 @@ def _complain(error: UserError) -> None:
     if "\n" in error.message or hasattr(error, "findings"):  # a config's findings: file, line, and all in one go
         print(error.message, file=sys.stderr)
         return
-    print(f"potato: {error.message}", file=sys.stderr)
+    name = called()
+    print(f"{name}: {as_called(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"        {error.hint}", file=sys.stderr)
+        print(f"{' ' * len(name)}  {as_called(error.hint)}", file=sys.stderr)
 
 
 def entry() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..worker.protocol import SUCCEEDED
 from .common import add_config, say
+from .main import as_called
 from .scores import scores
 
 HELP = """\
@@ -104,5 +105,5 @@ def _published(report: Any) -> str:
 
 
 def _leave(run_id: str) -> None:
-    say(f"\nthe run goes on; potato training logs {run_id} -f follows it")
+    say(as_called(f"\nthe run goes on; potato training logs {run_id} -f follows it"))
     raise SystemExit(128 + signal.SIGTERM)

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from .common import add_config, say, table, task_dir, took, when
+from .main import as_called
 
 HELP = """\
 Lists the project's runs, the newest first.
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         say(json.dumps([record(r) for r in runs], indent=1, ensure_ascii=False))
         return 0
     if not runs:
-        say("no runs in this project yet; potato training run starts one")
+        say(as_called("no runs in this project yet; potato training run starts one"))
         return 0
     rows = [["RUN", "STATUS", "TRAINER", "SCHEMAS", "RAN ON", "HELD-OUT", "STARTED", "TOOK"]]
     for r in runs:

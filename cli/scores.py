@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .common import table
+from .main import as_called
 
 #: A confusion matrix wider than this is not printed; the run's record has it.
 _MAX_LABELS = 12
@@ -51,7 +52,9 @@ def _per_label(split: str, labels: Mapping[str, Any]) -> str:
     if len(known) > _MAX_LABELS:
         met = [(label, m) for label, m in known if m.get("n")]
         shown = sorted(met, key=lambda item: item[1].get("f1") or 0)[:_WEAKEST]
-        rest = f"\nthe {len(shown)} weakest of {len(known)} labels; potato training show RUN --json has them all"
+        rest = as_called(
+            f"\nthe {len(shown)} weakest of {len(known)} labels; potato training show RUN --json has them all"
+        )
     for label, m in shown:
         rows.append([label, str(m.get("n", "?")), *(_number(m, key) for key in ("precision", "recall", "f1"))])
     return table(rows) + rest

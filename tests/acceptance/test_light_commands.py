@@ -31,3 +31,29 @@ def test_no_heavy_library_is_imported(arguments, project):
         capture_output=True, text=True, check=True,
     )
     assert ran.stdout.splitlines()[-1] in ("HEAVY [] 0", "HEAVY [] None"), ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("name", ["potato", "potato-training"])
+def test_help_and_hints_name_the_command_that_was_called(name, project, tmp_path):
+    beside = tmp_path / "site"
+    (beside / "potato_annotation-9.8.7.dist-info").mkdir(parents=True)
+
+    def call(*arguments):
+        code = (
+            f"import sys; sys.argv[0] = '/some/bin/{name}'; sys.path.insert(0, {str(beside)!r})\n"
+            "from potato_training.cli.main import entry\n"
+            "entry()\n"
+        )
+        return subprocess.run([sys.executable, "-c", code, *arguments], cwd=project_dir, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True)
+
+    project_dir = project("review-project")
+    assert f"usage: {name} COMMAND" in call("--help").stdout
+    assert f"{name} training run config.yaml" in call("--help").stdout
+    curve = call("training", "curve", "--help").stdout
+    assert f"usage: {name} training curve" in curve and f"\n  {name} training curve config.yaml" in curve
+    said = call("training", "nonsense").stderr.splitlines()
+    assert said == [f"{name}: there is no command 'training nonsense'", " " * (len(name) + 2) +
+                    f"{name} training --help lists them"]
+    assert call("training", "runs").stdout == f"no runs in this project yet; {name} training run starts one\n"
+    assert call("--version").stdout.splitlines()[1:] == ["potato-annotation 9.8.7"]

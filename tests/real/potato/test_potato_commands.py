@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -77,6 +78,11 @@ def test_whichever_was_installed_last_has_the_command_and_both_can_be_called(stu
     install(POTATO)  # now Potato is the last
     code, said = call("potato", "--version")
     assert said.startswith("potato 2."), said
+    both = call("potato-training", "--version")[1].splitlines()
+    assert [line.split()[0] for line in both] == ["potato-training", "potato-annotation"]
+    named = re.search(r"Any other command \((.*), \.\.\.\)", call("potato-training", "--help")[1])[1].split(", ")
+    theirs = call("potato", "--help")[1]
+    assert "start" in named and all(re.search(rf"\b{name}\b", theirs) for name in named)
     code, said = call("potato", "validate", "config.yaml")
     assert "my_own_key" in said
     code, said = call("potato-training", "--version")
