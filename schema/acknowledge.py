@@ -22,6 +22,7 @@ PIECES = (
     " without quotes: it pins GPU number ",
     ". A job that holds a GPU for more than 6 hours is long on a shared cluster; check its policy",
     ", which Slurm would pass over",
+    " makes every job wait until somebody releases it",
     " is read by Potato as ",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from posixpath import normpath
 
@@ -9,6 +10,7 @@ from . import slurmtime
 from .findings import ERROR, NOTE, WARNING
 from .near import nearest
 from .nodes import SCALAR, Node
+from .sbatch_flags import HELD, OWNED
 from .scalars import NotThat, as_integer
 from .walk import BAD, Walker, quoted
 
@@ -17,28 +19,9 @@ _LONG_SECONDS = 6 * 3600
 _NODE_LOCAL = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
 _SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
 _SCHEDULER_VARIABLES = ("SBATCH_", "SLURM_", "SQUEUE_", "SCANCEL_", "SCONTROL_")
+_PROGRAM = re.compile(r"^[A-Za-z0-9_.+-]+")
 _MAIL_TYPES = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT",
                "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS")
-
-#: sbatch flags that job.sh or the program itself sets, with what to do instead.
-_OWNED = {
-    "output": "the program reads slurm.out in the job's directory; remove the flag",
-    "error": "the program reads slurm.out in the job's directory; remove the flag",
-    "chdir": "use remote_dir",
-    "job-name": "the job is named after its run, so that it can be found again; remove the flag",
-    "parsable": "the program submits with it already; remove the flag",
-    "wrap": "use prelude for further shell lines",
-    "array": "start several runs instead",
-    "wait": "the program waits for the job in its own way; remove the flag",
-    "test-only": "use `potato training check`",
-    "requeue": "use the key requeue: true",
-    "no-requeue": "use the key requeue: false, which is the default",
-    "open-mode": "the program sets it with requeue: true; remove the flag",
-    "signal": "use model_training.grace_seconds",
-    "help": "the job would never be submitted; remove the flag",
-    "usage": "the job would never be submitted; remove the flag",
-    "version": "the job would never be submitted; remove the flag",
-}
 
 
 def check_backend(path: str, node: Node, values, walker: Walker) -> str:
@@ -89,7 +72,7 @@ class _Entry:
                 self.check_remote_path(key)
             elif " " in program:
                 self.say(key, f"{key} is {quoted(program)}; it is one program, without arguments",
-                         f"write {key}: {(program.split() or ['python3'])[0]}")
+                         f"write {key}: {(_PROGRAM.findall(program) or ['python3'])[0]}")
         self.check_env(kind)
         for place, line, node in self.entries("prelude"):
             if line.lstrip().upper().startswith("#SBATCH"):
@@ -143,7 +126,20 @@ class _Entry:
             self.say(key, f"{key} is {quoted(text)}, a relative path", f"write an absolute path, or ~/{text}")
         elif normpath(text[1:].lstrip("/") or ".").split("/")[0] == ".." and text[0] == "~":
             self.say(key, f"{key} is {quoted(text)}, which leads out of the home directory", "write the absolute path")
-        elif key == "remote_dir" and self.values["type"] == "slurm":
+        elif key == "remote_dir":
+            self.check_remote_dir(text)
+
+    def check_remote_dir(self, text: str) -> None:
+        key = "remote_dir"
+        bare = normpath("/" + text.lstrip("/"))
+        if bare in ("/", "/~"):
+            where = "the home directory" if bare == "/~" else "the root directory"
+            self.say(key, f"remote_dir is {quoted(text)}: code/ and jobs/ would lie in {where} itself",
+                     "write ~/potato-training, or another directory of their own", NOTE)
+        if self.values["type"] == "slurm":
+            if "%" in text:
+                self.say(key, f"remote_dir is {quoted(text)}; Slurm puts a number or a name in the place of what "
+                         "begins with % in the path of its output", "use a directory without % in its path")
             plain = "/" + normpath(text).lstrip("/")
             local = next((d for d in _NODE_LOCAL if plain == d or plain.startswith(d + "/")), None)
             if local and text[0] == "/":
@@ -262,16 +258,20 @@ class _Entry:
         covered = {p["x-sbatch"][2:]: k for k, p in defs["keys"]["properties"].items() if "x-sbatch" in p}
         for place, text, node in self.entries("sbatch_args"):
             flag = text[2:].split("=")[0]
-            hint = _OWNED.get(flag) or (f"use the key {covered[flag]}" if flag in covered else "")
+            hint = OWNED.get(flag) or (f"use the key {covered[flag]}" if flag in covered else "")
             if hint:
-                message = f"--{flag} belongs to the program" if flag in _OWNED else f"--{flag} has a key of its own"
+                message = f"--{flag} belongs to the program" if flag in OWNED else f"--{flag} has a key of its own"
             else:
+                if len(flag) > 2 and any(held.startswith(flag) for held in HELD):
+                    self.say(place, f"--{flag} makes every job wait until somebody releases it", "remove the flag, or "
+                             "be ready with scontrol release", WARNING, node)
+                    continue
                 # getopt takes any beginning of a flag: --outp is --output.
-                long = next((f for f in (*_OWNED, *covered) if f.startswith(flag)), None)
+                long = next((f for f in (*OWNED, *covered) if f.startswith(flag)), None)
                 if long is None:
                     continue
                 message = f"sbatch takes --{flag} for --{long}"
-                hint = _OWNED.get(long) or f"use the key {covered[long]}"
+                hint = OWNED.get(long) or f"use the key {covered[long]}"
             self.say(place, message, hint, at=node)
 
     def check_resources(self) -> None:

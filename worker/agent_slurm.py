@@ -27,6 +27,8 @@ def slurm_launcher(config: str, backend: str, python: str, workdir: Optional[str
         if local:
             raise Usage("--workdir %s is under %s, which is local to each node: the compute nodes would not see what "
                         "the login node puts there" % (workdir, local[0]))
+    if "%" in os.path.realpath(os.path.expanduser(workdir)):
+        raise Usage("--workdir %s has a %% in its path, in whose place Slurm puts a number or a name" % workdir)
     command: List[str] = [sys.executable, "-m", "potato_training.cli.agent_script", config, backend, python]
     made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     said = made.stderr.decode("utf-8", "replace").strip()

@@ -121,6 +121,7 @@ def test_an_agent_that_is_killed_is_followed_by_one_that_finds_the_job(login):
     ({"config": {"partitoin": "x"}}, "did you mean partition?"),
     ({"workdir": "/tmp/potato-agent"}, "under /tmp, which is local to each node"),
     ({"workdir": "/var/tmp/x"}, "under /var/tmp, which is local to each node"),
+    ({"workdir": "/nowhere/100%j"}, "has a % in its path"),
 ])
 def test_what_cannot_work_is_said_at_once(login, change, words):
     if isinstance(change.get("config"), dict):
