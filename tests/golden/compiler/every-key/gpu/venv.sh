@@ -86,7 +86,8 @@ if sys.prefix != sys.base_prefix:
 BASE
 
   # model_training.backends.gpu.packages
-  potato_attended "$potato_venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off -- \
+  potato_attended "$potato_venv/bin/python" -m pip install \
+    --disable-pip-version-check --no-input --progress-bar off -- \
     'transformers>=4.46' 'torch==2.4.1' "peft[all] ; python_version > '3.9'" || return 1
   printf '%s\n' "$potato_stamp" > "$potato_venv/COMPLETE.tmp" || return 1
   mv -- "$potato_venv/COMPLETE.tmp" "$potato_venv/COMPLETE"

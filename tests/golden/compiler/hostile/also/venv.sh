@@ -82,7 +82,8 @@ if sys.prefix != sys.base_prefix:
 BASE
 
   # model_training.backends.also.packages
-  potato_attended "$potato_venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off -- \
+  potato_attended "$potato_venv/bin/python" -m pip install \
+    --disable-pip-version-check --no-input --progress-bar off -- \
     "x @ file:///a b/it's.whl" "y[z]>=1 ; python_version > '3.9'" || return 1
   printf '%s\n' "$potato_stamp" > "$potato_venv/COMPLETE.tmp" || return 1
   mv -- "$potato_venv/COMPLETE.tmp" "$potato_venv/COMPLETE"
