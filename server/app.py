@@ -14,7 +14,7 @@ from ..runtime.intake import Intake
 from ..schema.errors import UserError
 from ..worker.protocol import API_PREFIX
 from . import metrics
-from .api import add_api, answer
+from .api import add_api, add_nothing, answer
 from .asking import check_size
 from .door import Door
 from .errors import NotFound, NotSignedIn, Refused
@@ -52,6 +52,7 @@ def make_blueprint(study: Study, door: Door, auto: Any) -> flask.Blueprint:
     shared = Shared(study, door, Indexes(), auto)
     add_pages(routes, shared)
     add_api(routes, study, shared.indexes, auto)
+    add_nothing(routes)
 
     @routes.before_request
     def guard() -> flask.Response | None:
@@ -140,7 +141,7 @@ def told(error: Exception) -> flask.Response:
     elif isinstance(error, UserError):
         refused = Refused(error.message, error.hint, status=503)
     elif isinstance(error, HTTPException):
-        if error.code == 404:
+        if error.code in (404, 308):  # or at none that is written in this way
             refused = NotFound("there is nothing at this address")
         else:
             refused = Refused((error.name or "error").lower(), status=error.code or 500)
@@ -155,7 +156,7 @@ def told(error: Exception) -> flask.Response:
 
 def _answer(error: Refused) -> flask.Response:
     request = flask.request
-    if request.path.startswith((f"{PREFIX}/api/", "/metrics", API_PREFIX)):
+    if request.path == f"{PREFIX}/api" or request.path.startswith((f"{PREFIX}/api/", "/metrics", API_PREFIX)):
         response = answer(error.body(), error.status)
     elif isinstance(error, NotSignedIn) and request.method == "GET" and "X-API-Key" not in request.headers:
         following = request.full_path.rstrip("?") if request.path.startswith(PREFIX) else PREFIX

@@ -55,6 +55,11 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def plain_number(value: float) -> str:
+    """A bound as a person would write it: 2000000, 0.5, 1e-08."""
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:g}"
+
+
 def field_name(trainer: str, name: str) -> str:
     """Every trainer's fields have names of their own, since without JavaScript all of them are sent."""
     return f"p.{trainer}.{name}"

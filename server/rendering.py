@@ -14,6 +14,8 @@ import flask
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 from markupsafe import Markup
 
+from .form import plain_number
+
 _HERE = Path(__file__).parent
 PREFIX = "/admin/training"
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -28,6 +30,7 @@ def _environment() -> Environment:
     made.filters.update(
         clock=clock, duration=duration, size=size, score=score, percent=percent, thousands=lambda n: f"{n:,}",
         words=lambda text: str(text).replace("_", " "), listed=listed, left=left,
+        number=plain_number,
     )
     made.globals.update(static=static, url=url)
     return made

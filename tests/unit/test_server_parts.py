@@ -7,6 +7,7 @@ import json
 import re
 import tarfile
 import xml.dom.minidom
+from types import SimpleNamespace
 
 import flask
 import pytest
@@ -15,10 +16,12 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 from potato_training.runtime.store import Run
 from potato_training.server import artifacts, charts, form, insight, logtail, rendering, runpage
+from potato_training.server.app import make_blueprint
 from potato_training.server.attempts import Attempts
 from potato_training.server.card import card
 from potato_training.server.errors import NotFound, Refused, TooMany
 from potato_training.server.eventindex import MOST_POINTS, EventIndex
+from potato_training.server.study import Study
 
 NASTY = '"><script>x</script>\'&'
 
@@ -313,3 +316,24 @@ def test_no_predictions(tmp_path):
     (tmp_path / "predictions.jsonl").write_text("x\n")
     (tmp_path / "bundle.tar.gz").write_text("no archive")
     assert insight.Insights().of(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (2_000_000, "2000000"), (2e6, "2000000"), (100, "100"), (0.5, "0.5"), (1e-8, "1e-08"), (0, "0"), (1e300, "1e+300")])
+def test_a_bound_is_written_as_a_person_would(value, shown):
+    assert form.plain_number(value) == shown
+
+
+def test_in_a_host_that_answers_in_html_every_address_of_the_api_answers_in_json(new_project):
+    door = SimpleNamespace(check_host=lambda: None, sign_in_at=lambda: "", admit=lambda: "key", person=lambda: "")
+    host = flask.Flask("host")
+    host.register_blueprint(make_blueprint(Study(new_project(1).path), door, None))
+    browser = host.test_client()
+    for path in ("", "/", "/nothing", "/runs/../x", "/runs/../../../etc/passwd", "/nothing/", "/runs/r/x/y"):
+        for method in ("GET", "POST", "DELETE"):
+            answer = browser.open(f"/admin/training/api{path}", method=method)
+            assert (answer.status_code, answer.is_json) == (404, True), (method, path, answer.text)
+    answer = browser.delete("/admin/training/api/trainers")
+    assert (answer.status_code, answer.headers["Allow"], answer.is_json) == (405, "GET", True)
+    answer = browser.get("/admin/training/api/runs")
+    assert answer.json == {"runs": []}
