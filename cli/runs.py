@@ -41,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
             r.run_id, r.state, r.trainer, ",".join(r.schemas), ran_on(r), held_out(r), when(r.created), took(r)
         ])
     say(table(rows))
+    for r in runs:
+        if r.state == "queued" and r.step:
+            say(f"{r.run_id}: {r.step}")
     live = {r.run_id for r in runs if not r.over}  # what a live run holds, it holds as it should
     for release in (r for r in (store.releases() if store else []) if r.run_id not in live):
         say(f"still to be released: {release.run_id} {release.last_error}".rstrip())

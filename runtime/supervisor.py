@@ -89,10 +89,8 @@ class Supervisor:
                     raise BrokenLedger("what a run came to could not be written down; see above")
                 del self._drives[run_id], self._leaving[run_id]
         runs = self._store.open_runs()
-        executing = any(
-            run.state in life.EXECUTING or (run.state == QUEUED and run.run_id in self._drives and not _asks(run))
-            for run in runs
-        )
+        executing = next((run.run_id for run in runs if run.state in life.EXECUTING or (
+            run.state == QUEUED and run.run_id in self._drives and not _asks(run))), "")
         for run in runs:
             if run.run_id in self._drives:
                 continue
@@ -102,8 +100,10 @@ class Supervisor:
                 elif _asks(run):  # its bundle is built, and an agent waited for; it holds nobody back
                     self._drive(run, socket)
                 elif not executing:
-                    executing = True
+                    executing = run.run_id
                     self._drive(run, socket)
+                elif run.step != (line := f"waits for run {executing}"):
+                    self._store.note(run.run_id, step=line)
             else:  # left behind by a supervisor that was killed
                 self._drive(run, socket)
         for release in self._store.releases():
@@ -121,7 +121,7 @@ class Supervisor:
         thread.start()
 
     def _cancel_queued(self, run: Run) -> None:
-        self._store.advance(run.run_id, CANCELLED, reason="cancelled before it started")
+        self._store.advance(run.run_id, CANCELLED, reason="cancelled before it started", step="")
         settle(self._store, self._places, run.run_id)
 
     def _release(self, release: Release) -> None:

@@ -62,9 +62,11 @@ def test_cancel_while_queued_touches_nobody_else(study):
     first, first_id = study.train("test-slow", **LONG)
     study.reaches(first_id, "running")
     second, second_id = study.train("test-quick")
+    study.wait_until(lambda: study.run(second_id).step == f"waits for run {first_id}", "what it waits for")
+    assert f"waits for run {first_id}" in study.potato("training", "runs", check=True).stdout
     study.potato("training", "cancel", second_id, check=True)
     assert study.finish(second)[1] == 1
-    assert study.run(second_id).state == "cancelled"
+    assert (study.run(second_id).state, study.run(second_id).step) == ("cancelled", "")
     assert study.run(first_id).state == "running"
     study.potato("training", "cancel", first_id, check=True)
     study.finish(first)
