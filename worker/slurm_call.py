@@ -102,10 +102,15 @@ class Call:
 
 
 class Clerk:
-    """Asks Slurm one thing after the other, and counts: ``calls`` is {program: number}."""
+    """Asks Slurm one thing after the other, and counts: ``calls`` is {program: number}, and ``counted`` is called
+    whenever that has changed."""
 
-    def __init__(self, cwd: str, calls: Dict[str, int], clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, cwd: str, calls: Dict[str, int], clock: Callable[[], float] = time.monotonic,
+        counted: Callable[[], None] = lambda: None,
+    ):
         self.calls = calls
+        self._counted = counted
         self._cwd, self._clock = cwd, clock
         self._call: Optional[Call] = None
         self._kind = ""
@@ -121,6 +126,7 @@ class Clerk:
     ) -> None:
         self.drop()
         self.calls[argv[0]] = self.calls.get(argv[0], 0) + 1
+        self._counted()
         self._kind = kind
         self._call = Call(argv, self._cwd, seconds, out=out, err=err, sign=sign, clock=self._clock)
 

@@ -63,7 +63,11 @@ class Bulletin:
             self.log("Slurm answers again")
 
     def calls(self) -> None:
-        """At the end: what this run has cost the cluster's controller."""
+        """At the end, once: what this run has cost the cluster's controller."""
+        if self._record.counted:
+            return
+        self._record.counted = True
+        self._record.note()
         counts = ", ".join("%s %d" % pair for pair in sorted(self._record.calls.items()))
         self._tell("log", level="info", msg="calls of Slurm's commands: %s" % counts,
                    scheduler_calls=dict(self._record.calls))

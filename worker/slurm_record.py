@@ -26,6 +26,7 @@ class Record:
         self.restarts = 0         #: how often Slurm has requeued the job
         self.ran = False          #: it was seen to run since the latest restart
         self.said = ""            #: the latest state that the run log has
+        self.counted = False      #: the run log has what all calls came to
         self.calls: Dict[str, int] = {}
         self._jobdir = jobdir
 
@@ -37,7 +38,7 @@ class Record:
             return None
         record = cls(jobdir, value["name"])
         for field, kind in (("job_id", str), ("cluster", str), ("tries", int), ("refused", str), ("restarts", int),
-                            ("ran", bool), ("said", str)):
+                            ("ran", bool), ("said", str), ("counted", bool)):
             found = value.get(field)
             if type(found) is kind:
                 setattr(record, field, found)

@@ -317,6 +317,17 @@ def test_killed_later(slurm, when):
     finish(slurm)
 
 
+def test_calls_are_counted_whoever_makes_them_and_told_once(slurm):
+    agent = started(slurm, GOOD)
+    slurm.bench.wait_for_worker_event(event="status")
+    slurm.bench.wait_until(lambda: len(slurm.fake.calls("squeue")) > 2, "some questions")
+    kill(agent)
+    finish(slurm)
+    made = {name: len(slurm.fake.calls(name)) for name in ("sbatch", "squeue", "scontrol", "scancel")}
+    told = [m for m in slurm.messages("info") if m.startswith("calls of Slurm's commands")]
+    assert told == ["calls of Slurm's commands: " + ", ".join(f"{k} {n}" for k, n in sorted(made.items()) if n)]
+
+
 def test_killed_between_the_intent_and_sbatch(slurm):
     slurm.fake.scenario(life=AT_ONCE)
     slurm.clock()
