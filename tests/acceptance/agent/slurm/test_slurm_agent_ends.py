@@ -75,6 +75,17 @@ def test_a_startup_file_that_ends_the_job(slurm, tmp_path, line, code):
     assert ".profile" in hint
 
 
+def test_a_startup_file_that_sets_the_jobs_id(slurm, tmp_path):
+    (tmp_path / ".profile").write_text("export SLURM_JOB_ID=777\n")
+    slurm.fake.scenario(life=AT_ONCE)
+    slurm.clock()
+    job = slurm.add(GOOD)
+    slurm.bench.jobdir.touch("go")
+    assert slurm.start(env={"HOME": str(tmp_path)}).wait(90) == 0
+    assert (job.result["exit_code"], slurm.record["job_id"]) == (0, "4242")
+    assert slurm.messages("warning") == []
+
+
 def test_a_worker_that_stops_itself_says_why(slurm):
     """Its agent was gone for too long; the next one comes when it is over."""
     why = "no sign of the agent for 72 seconds"

@@ -28,7 +28,8 @@ potato_fail() { # MESSAGE [CODE]
 }
 
 # One job per directory: a twin ends without touching anything; the same job, requeued, goes on.
-potato_job=${SLURM_JOB_ID:-none}
+# The id by its older name first: should a startup file set the usual one, this is still Slurm's.
+potato_job=${SLURM_JOBID:-${SLURM_JOB_ID:-none}}
 if mkdir claim 2> /dev/null; then
   printf '%s\n' "$potato_job" > claim/job
 elif [ ! -d claim ]; then
