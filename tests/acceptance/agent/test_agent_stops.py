@@ -195,6 +195,25 @@ def _silent(agent):
     return b"no answer from the server" in (agent.stderr.read() or b"")
 
 
+def test_a_worker_that_stopped_itself_is_quoted(bench):
+    """Its agent was gone for too long, and the next one comes when it is over."""
+    why = "the agent that started this worker is gone"
+    job = bench.add_job([
+        ["forget_stdin"], RUNNING, ["wait_file", "go"], ["event", "result", {"status": "cancelled", "reason": why}],
+        ["exit", 4],
+    ])
+    agent = bench.start_agent()
+    bench.wait_for_worker_event(event="status")
+    agent.kill()
+    agent.wait()
+    Path(bench.jobdir.path("go")).touch()
+    bench.wait_until(lambda: bench.jobdir.read_exit_code("exit_code") is not None, "the worker's end")
+    assert bench.start_agent().wait(60) == 0
+    error = next(e for e in job.agent_events if e["event"] == "error")
+    assert error["message"] == job.result["reason"] == f"The worker on {os.uname().nodename} stopped itself: {why}"
+    assert "on_disconnect" in error["install_hint"]
+
+
 def test_a_worker_that_is_lost_is_said_to_be_lost(bench):
     job = bench.add_job([["ignore_term"], ["forget_stdin"], RUNNING, ["hang"]])
     agent = bench.start_agent()
