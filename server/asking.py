@@ -29,9 +29,16 @@ def check_size() -> None:
     is read by ``json_body`` alone, which counts."""
     length = flask.request.content_length
     if length is not None and length > MAX_BODY:
-        raise Refused(f"the body is larger than {MAX_BODY // 1024} kB", field="body", status=413)
+        raise Refused(f"the body is larger than {MAX_BODY // 1024} kB", field="body", status=413, **_nothing_started())
     if length is None and flask.request.headers.get("Transfer-Encoding") and not flask.request.is_json:
-        raise Refused("the size of the body must be told", "Content-Length", field="body", status=411)
+        raise Refused(
+            "the size of the body must be told", "Content-Length", field="body", status=411, **_nothing_started()
+        )
+
+
+def _nothing_started() -> dict[str, Any]:
+    """What the answer to a refused start has besides, wherever it is refused."""
+    return {"started": False} if (flask.request.endpoint or "").endswith(".api_start") else {}
 
 
 def json_body(*, required: bool = True) -> dict[str, Any]:
