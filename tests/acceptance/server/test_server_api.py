@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import signal
 import tarfile
 
@@ -322,3 +323,17 @@ def test_a_wrong_method_is_told_the_right_ones(site):
         answer = site.ask(method, path, **site.own)
         assert answer.status == 405, path
         assert allowed in answer.headers["Allow"].split(", "), path
+
+
+def test_a_training_folder_that_vanishes_is_named_and_the_next_run_begins_anew(site, study):
+    study.ended(site.start_run())
+    study.wait_until(lambda: not study.processes(), "the end of the supervisor")
+    shutil.rmtree(study.places.root)
+    for path in ("api/status", "api/runs"):
+        answer = site.get(path)
+        assert answer.status == 503 and answer.json["error"] == f"{study.places.root} is gone", answer.text
+    assert "training is gone" in site.get().text
+    run = site.start_run()
+    assert study.ended(run).state == "succeeded", study.log(run)
+    for _ in range(20):  # whichever thread answers
+        assert [one["run_id"] for one in site.get("api/runs").json["runs"]] == [run]
