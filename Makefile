@@ -1,11 +1,15 @@
 # The same as the README's commands, for fingers used to make.
-.PHONY: demo test lint audit test-slurm-versions
+.PHONY: demo test test-all lint audit test-slurm-versions
 
 demo:
 	python3 dev.py demo
 
 test:
 	python3 dev.py test
+
+# The long tests too: an hour and more.
+test-all:
+	POTATO_TEST_ALL=1 POTATO_TEST_LAG=1 python3 dev.py test
 
 lint:
 	python3 dev.py lint

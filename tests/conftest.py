@@ -33,6 +33,21 @@ ROOT = Path(__file__).parent
 PATIENCE_S = 90.0
 
 
+def pytest_collection_modifyitems(items):
+    """What is long and told nothing new by most of its cases waits for ``make test-all``.
+
+    ``thorough(why)`` is left out as a whole; of a matrix with ``sample(*ids)`` those ids are kept.
+    """
+    if "POTATO_TEST_ALL" in os.environ:
+        return
+    for item in items:
+        sample, thorough = item.get_closest_marker("sample"), item.get_closest_marker("thorough")
+        if thorough:
+            item.add_marker(pytest.mark.skip(reason=f"left to make test-all: {thorough.args[0]}"))
+        elif sample and item.callspec.id not in sample.args:
+            item.add_marker(pytest.mark.skip(reason="left to make test-all: another case of the same matrix ran"))
+
+
 @pytest.fixture(scope="session")
 def wait_until():
     """``wait_until(condition, what)``: calls until the answer is true, gives that answer, or fails the test."""

@@ -182,6 +182,7 @@ def test_what_a_trainer_prints_does_not_break_the_stream(study):
 # --- killed processes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample("queued-9", "building-1", "running-15", "running-9")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 @pytest.mark.parametrize("state", ["queued", "building", "running"])
 def test_the_run_goes_on_when_the_command_is_killed(study, number, state):

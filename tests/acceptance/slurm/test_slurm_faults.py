@@ -33,6 +33,7 @@ def cancelled(cluster, process, run_id):
 STATES = ["connecting", "preparing", "waiting", "running", "fetching"]
 
 
+@pytest.mark.sample("connecting-after", "preparing-before", "waiting-after", "running-before", "fetching-before")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("state", STATES)
 def test_a_supervisor_killed_at_any_step_changes_nothing_about_the_end(cluster, when, state, tmp_path):

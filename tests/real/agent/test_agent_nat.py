@@ -96,6 +96,7 @@ def test_a_link_that_is_cut_three_times_during_the_download(behind_nat, network)
 
 
 @pytest.mark.slow
+@pytest.mark.thorough("two minutes of waiting")
 def test_a_link_that_is_cut_for_100_seconds_during_training_costs_nothing(behind_nat, network):
     """As promised: with the timeouts as they come, and the training going on meanwhile."""
     far = behind_nat()

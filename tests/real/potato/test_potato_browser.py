@@ -145,6 +145,7 @@ def free_numbers(study):
     return [n for n, item in enumerate(items, 1) if item not in labelled]
 
 
+@pytest.mark.sample("local", "slurm")
 @pytest.mark.parametrize("place", PLACES)
 def test_annotate_train_and_see_what_the_model_proposes(place, request, browser, potato_server, wait_until):
     study, backend, when_up = request.getfixturevalue(place)

@@ -45,6 +45,7 @@ def environment(potato_python, beside, tmp_path_factory):
     return home / "bin"
 
 
+@pytest.mark.thorough("installs both packages in both orders")
 def test_whichever_was_installed_last_has_the_command_and_both_can_be_called(study, environment, wheel):
     def install(*what):
         done = subprocess.run(

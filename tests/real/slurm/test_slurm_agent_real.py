@@ -116,7 +116,7 @@ def test_a_stranger_cancels_it_while_it_waits(slurm):
     check_why(slurm, agent, "it was cancelled from outside")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough("Slurm's shortest limit is a minute")
 def test_the_time_limit(slurm):
     agent = start(slurm, HANG, keys={"time": "1"})
     assert agent.wait(240) == 0
@@ -189,7 +189,7 @@ def test_cancel_while_the_controller_is_away(slurm):
         cancelled(slurm, agent)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough("eighty seconds of waiting")
 def test_cancel_during_eighty_seconds_without_a_controller(slurm):
     agent = start(slurm, DEAF, grace_seconds=2)
     with controller_stopped(slurm.cluster):

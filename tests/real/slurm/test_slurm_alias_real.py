@@ -66,6 +66,7 @@ def test_the_other_nodes_agent_takes_the_job_over(two):
     study.nothing_is_left()
 
 
+@pytest.mark.thorough("two minutes of waiting")
 def test_a_cancel_that_is_released_from_the_other_node(two):
     study = two()
     study.configure(grace_seconds=2)

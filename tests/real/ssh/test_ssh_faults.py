@@ -103,6 +103,7 @@ def test_a_supervisor_that_ends_is_replaced_and_nothing_is_lost(remote, number):
 STATES = ["building", "connecting", "preparing", "running", "evaluating", "fetching", "succeeded", "settled"]
 
 
+@pytest.mark.sample("building-before", "connecting-after", "running-after", "fetching-before", "settled-before")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("state", STATES)
 def test_a_supervisor_killed_at_any_step_changes_nothing_about_the_end(remote, when, state, tmp_path):
