@@ -191,6 +191,7 @@ def test_a_worker_that_ignores_sigterm_is_killed_with_no_verdict(slurm_cluster, 
 
 
 @pytest.mark.slow
+@pytest.mark.thorough("Slurm's shortest limit is a minute")
 def test_the_time_limit(slurm_cluster, job, wait_until):
     """A minute is the shortest that Slurm has, and it looks at most every half a minute."""
     here = job(time="1")

@@ -25,7 +25,10 @@ PROJECTS = {
 }
 
 
-@pytest.fixture(scope="module", params=PROJECTS)
+@pytest.fixture(scope="module", params=[
+    pytest.param(name, marks=() if name == "review-project" else pytest.mark.thorough("Potato exports for a minute"))
+    for name in PROJECTS
+])
 def exported(request, potato_python, tmp_path_factory):
     """(our config, records of Potato's jsonl export, rows of its reliability export) of one project."""
     folder = tmp_path_factory.mktemp("export") / "project"

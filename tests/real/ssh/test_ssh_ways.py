@@ -201,6 +201,7 @@ def test_a_name_that_leads_to_another_machine(remote, lab):
     study.nothing_is_left()
 
 
+@pytest.mark.thorough("a minute of waiting")
 def test_ssh_ends_by_itself_when_nobody_comes_back(remote):
     """The kept connection has an end of its own: a killed supervisor leaves no ssh for good."""
     study = remote(heartbeat_timeout_s=3)
