@@ -48,10 +48,9 @@ def duplicate_ids(study):
     write_items(study, [*items(study), items(study)[3]])
 
 
-def no_text(study):
-    rows = items(study)
-    del rows[4]["text"]
-    write_items(study, rows)
+def no_texts(study):
+    """A wrong text_key looks like this; single items without a text are left out with a warning."""
+    write_items(study, [{key: value for key, value in row.items() if key != "text"} for row in items(study)])
 
 
 def no_items(study):
@@ -70,7 +69,7 @@ def not_json(study):
         (broken_state, ["alice", "user_state.json"]),
         (no_data_file, ["reviews.json"]),
         (duplicate_ids, ["r004"]),
-        (no_text, ["r005", "text"]),
+        (no_texts, ["r001", "text"]),
         (no_items, ["reviews.json"]),
         (not_json, ["reviews.json"]),
     ],
