@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from potato_training.runtime import debts
-from potato_training.runtime.store import Store, StoreTooNew
+from potato_training.runtime.database import StoreTooNew
+from potato_training.runtime.store import Store
 from potato_training.schema.errors import UserError
 
 
