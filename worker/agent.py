@@ -10,6 +10,7 @@ The second asks a server for jobs until it is stopped: ``potato training agent``
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -97,7 +98,7 @@ def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears, gpus: Sequence[
     except OSError as error:  # a full disk, mostly; the next agent finds what is there
         say("%s: %s" % (jobdir.root, error.strerror or error))
         return 1
-    write_attach(jobdir, generation)  # without the token, which is worth nothing any more
+    close_door(jobdir, generation)
     return 0
 
 
@@ -119,6 +120,15 @@ def work(jobdir: JobDir, generation: int, ears: Ears, gpus: Sequence[str]) -> bo
     finally:
         link.close()
     return True
+
+
+def close_door(jobdir: JobDir, generation: int) -> None:
+    """Removes the token from attach.json, which is worth nothing any more. A file that is gone stays gone, and a later
+    agent's is its own."""
+    attach = read_attach(jobdir)
+    if attach is not None and attach[0] == generation:
+        with contextlib.suppress(OSError):
+            write_attach(jobdir, generation)
 
 
 def shut_door(address: str, other: str) -> None:

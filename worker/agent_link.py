@@ -21,7 +21,8 @@ class Down(Exception):
 
 
 class Gone(Exception):
-    """The server knows the job no more, or says that it is over (410, and 404 in its own words)."""
+    """The server knows the job no more, or says that it is over (410, and 404 in its own words); or the job was
+    released from another machine."""
 
 
 class Superseded(Exception):
@@ -105,7 +106,7 @@ class Link:
         self.failures, self.gave_up, self.last_error = 0, False, ""
 
     def failed(self, why: str, began: float) -> None:
-        """A request that began at ``began`` got no answer. Raises Superseded."""
+        """A request that began at ``began`` got no answer. Raises Superseded and Gone."""
         now = self._clock()
         self.failures += 1
         self.last_error = why
@@ -149,12 +150,16 @@ class Link:
         return answer
 
     def _read_attach(self) -> bool:
-        """True when attach.json names another door than the one that was just tried."""
+        """True when attach.json names another door than the one that was just tried. Raises Gone when somebody has
+        removed it, alone or with the job directory; storage that is away as a whole proves nothing."""
         if self._jobdir is None:
             return False
         self._attach_seen = self._attach_stamp()
         attach = read_attach(self._jobdir)
         if attach is None:
+            root = self._jobdir.root
+            if not self._jobdir.has(protocol.ATTACH_FILE) and any(map(os.path.isdir, (root, os.path.dirname(root)))):
+                raise Gone("the job directory was released")
             return False
         generation, address, token = attach
         if generation > self.generation:

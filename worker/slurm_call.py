@@ -106,12 +106,11 @@ class Clerk:
     whenever that has changed."""
 
     def __init__(
-        self, cwd: str, calls: Dict[str, int], clock: Callable[[], float] = time.monotonic,
+        self, calls: Dict[str, int], clock: Callable[[], float] = time.monotonic,
         counted: Callable[[], None] = lambda: None,
     ):
         self.calls = calls
-        self._counted = counted
-        self._cwd, self._clock = cwd, clock
+        self._counted, self._clock = counted, clock
         self._call: Optional[Call] = None
         self._kind = ""
 
@@ -122,13 +121,15 @@ class Clerk:
 
     def ask(
         self, kind: str, argv: List[str], seconds: float, *, out: Optional[str] = None, err: Optional[str] = None,
-        sign: Optional[Callable[[], None]] = None,
+        sign: Optional[Callable[[], None]] = None, cwd: str = "/",
     ) -> None:
+        """Only what needs the job directory is called there: another login node may have removed it, and the job's end
+        must be learnt all the same."""
         self.drop()
         self.calls[argv[0]] = self.calls.get(argv[0], 0) + 1
         self._counted()
         self._kind = kind
-        self._call = Call(argv, self._cwd, seconds, out=out, err=err, sign=sign, clock=self._clock)
+        self._call = Call(argv, cwd, seconds, out=out, err=err, sign=sign, clock=self._clock)
 
     def answer(self) -> Optional[Tuple[str, Done, float]]:
         """(what was asked, how it ended, when it was asked) once; None while nothing came."""

@@ -82,7 +82,7 @@ class Submission:
 
         self._clerk.ask(
             "submit", slurm.submit(self._record.name), self._submit_s, out=self._jobdir.path(SBATCH_OUT),
-            err=self._jobdir.path(SBATCH_ERR), sign=sign,
+            err=self._jobdir.path(SBATCH_ERR), sign=sign, cwd=self._jobdir.root,
         )
 
     def _sent(self, done: Done) -> None:

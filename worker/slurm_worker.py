@@ -58,7 +58,7 @@ class SlurmWorker(WorkerHandle):
         self._jobdir, self._record, self._clock = jobdir, record, clock
         self._bounds = bounds
         self._bulletin = Bulletin(record, job.attempt)
-        self._clerk = Clerk(jobdir.root, record.calls, clock, record.note)
+        self._clerk = Clerk(record.calls, clock, record.note)
         had = record.job_id
         self._submission = Submission(
             jobdir, record, self._clerk, submit_s=bounds.submit_s, query_s=bounds.query_s, doubt_s=bounds.doubt_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from potato_training.worker.agent_link import Down, Gone, Link, Rejected, Superseded, read_attach, write_attach
@@ -125,6 +126,24 @@ def test_a_new_door_is_tried_at_once(link, jobdir, clock):
 def test_a_later_generation_ends_this_agent(link, jobdir):
     write_attach(jobdir, 2, "/tmp/p-2/s", "two")
     with pytest.raises(Superseded):
+        link.call(nothing)
+
+
+def test_a_job_that_was_released_is_over(link, jobdir):
+    shutil.rmtree(jobdir.root)
+    with pytest.raises(Gone, match="job directory"):
+        link.call(nothing)
+
+
+def test_a_kept_directory_without_its_door_is_over(link, jobdir):
+    jobdir.remove("attach.json")
+    with pytest.raises(Gone, match="job directory"):
+        link.call(nothing)
+
+
+def test_storage_that_is_away_is_no_release(link, jobdir, tmp_path):
+    tmp_path.rename(tmp_path.parent / "away")
+    with pytest.raises(Down):
         link.call(nothing)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -80,3 +82,22 @@ def test_what_is_over_is_confirmed(slurm):
     slurm.fake.tick(5)
     child = release(slurm)
     assert (child.communicate(timeout=90)[0], child.returncode) == ("", 0)
+
+
+def test_an_agent_elsewhere_leaves_when_the_directory_is_gone(slurm):
+    """Another login node has released the job and removed its directory, before this node's agent knew its end."""
+    slurm.fake.scenario(life=AT_ONCE)
+    slurm.clock()
+    job = slurm.add([["ignore_term"], RUNNING, ["hang"]])
+    agent = slurm.start()
+    slurm.bench.wait_for_worker_event(event="status")
+    slurm.fake.scenario(life=AT_ONCE, calls={name: [AWAY] for name in ("squeue", "scontrol", "scancel")})
+    job.over = True
+    slurm.bench.wait_until(lambda: slurm.fake.calls("scancel"), "the agent's own try")
+    slurm.fake.become("4242", "CANCELLED")
+    shutil.rmtree(slurm.bench.jobdir.root)
+    slurm.fake.scenario(life=AT_ONCE)
+    said = agent.communicate(timeout=60)[1].decode()
+    assert agent.returncode == 0, said
+    assert "Traceback" not in said
+    assert not os.path.exists(slurm.bench.jobdir.root)
