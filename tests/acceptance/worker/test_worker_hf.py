@@ -54,6 +54,7 @@ def in_a_fresh_process(script, *arguments, texts):
     return json.loads(done.stdout)
 
 
+@pytest.mark.sample("bert-None", "gpt2-lora4")
 @pytest.mark.parametrize(("model", "lora"), [
     ("bert", None), ("gpt2", None), ("bert", {}), ("distilbert", {"r": 4}), ("gpt2", {})])
 def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(make_job, models, model, lora):
