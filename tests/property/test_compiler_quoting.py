@@ -118,6 +118,7 @@ def test_job_sh_hands_every_value_to_the_worker(compiled, shellcheck, home, prog
         ).files["job.sh"]
         assert shellcheck(script) == ""
         (folder / "job.sh").write_text(script, encoding="utf-8")
+        (folder / "spec.json").touch()  # what the job waits for on storage that shows it late
         told = {**ground.env, "SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(folder)}
         done = subprocess.run(["/bin/bash", "-l", folder / "job.sh"], cwd="/", env=told, capture_output=True)
         assert (folder / "exit_code").read_text() == "0\n", (done, (folder / "stderr.log").read_text())
