@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -230,10 +232,18 @@ def over_ssh():
         if not hold:
             done = subprocess.run([*login, command], input=told, capture_output=True, timeout=PATIENCE_S, **options)
             return Answer(mark, done)
-        stdin, ours = os.pipe()     # which holds so much without a reader
+        stdin, ours = os.pipe()
         with os.fdopen(stdin, "rb") as ears, os.fdopen(ours, "wb", buffering=0) as mouth:
-            mouth.write(told)
+
+            def tell():
+                with contextlib.suppress(OSError):  # nobody wanted to hear the rest
+                    mouth.write(told)
+
+            speaker = threading.Thread(target=tell)  # a pipe without a reader yet holds 64 KiB and no more
+            speaker.start()
             done = subprocess.run([*login, command], stdin=ears, capture_output=True, timeout=PATIENCE_S, **options)
+            ears.close()
+            speaker.join()
         return Answer(mark, done)
 
     return run
