@@ -40,7 +40,7 @@ def test_every_key_that_says_something_about_a_job_is_taken(read):
     ({"env": {"CUDA_VISIBLE_DEVICES": "0"}}, "the scheduler sets CUDA_VISIBLE_DEVICES"),
     ({"poll_interval_s": "often"}, "poll_interval_s"),
     ('{"time": "1:00", "time": "2:00"}', "'time' is there twice"),
-    ('{"time": "1:00",}', "slurm.json:1:17: not JSON"),
+    ('{"time" "1:00"}', "slurm.json:1:9: not JSON"),
     ("[]", "not a JSON object"),
     ("\xff{", "not JSON"),
 ])
