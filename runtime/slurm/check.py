@@ -7,11 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...worker.slurm import is_weather
-from ..launchers import LaunchError
-from ..ssh.check import ask
+from ..ssh.look import free_space, look, problem
 from ..ssh.plan import host_facts
-from ..ssh.prelude import unparsed
-from ..ssh.probe import interpreter
 from ..ssh.talk import Result
 from .login import PATH_HINT, PROGRAMS, has, lacking
 from .partitions import Wish, limits
@@ -34,24 +31,13 @@ def check_slurm(config: Config, backend: str, trainer: Any, report: Report) -> N
     compiled = compile_run(config, RunRequest("check", backend, trainer.name, ()), version=__version__)
     keys = config.backends[backend].keys
     facts = host_facts(config, config.backends[backend], trainer)
-    host = str(facts["host"])
-    report.facts.update(host=host, trainer=trainer.name)
-    wrong = unparsed(config.backends[backend].keys.get("prelude") or ())
-    if wrong:
-        _problem(report, f"bash cannot parse the prelude: {wrong}", "mend it; the number is that of its line")
-    try:
-        # with the script that a run would submit
-        said = ask(facts, compiled.files, "test", tail=(compiled.files[JOB_SCRIPT].encode("utf-8"),))
-        if said.all("error"):
-            raise LaunchError(said.one("error"), "mend it on the host, or the key of the config that names it")
-        python = interpreter(said, host, str(facts["python"]))
-    except LaunchError as error:
-        _problem(report, str(error), error.hint)
+    # with the script that a run would submit
+    said = look(config.backends[backend], facts, compiled.files, report, "test",
+                (compiled.files[JOB_SCRIPT].encode("utf-8"),))
+    if said is None:
         return
-    report.lines.append(f"{backend}: {host} is {said.one('host')}, Python {python}")
-    report.facts.update(hostname=said.one("host"), python=python, remote_dir=said.one("root"))
     _storage(said, report)
-    _programs(said, host, report)
+    _programs(said, str(facts["host"]), report)
     _partitions(said, keys, report)
     _verdict(said, report)
     _nodes(said, compiled.spec.place.worker_python, trainer, report)
@@ -60,11 +46,9 @@ def check_slurm(config: Config, backend: str, trainer: Any, report: Report) -> N
 def _storage(said: Result, report: Report) -> None:
     root = said.one("root")
     if f"{root}/".startswith(_LOCAL):
-        _problem(report, f"remote_dir is {root}, which each node has for itself",
-                 "name a directory that the login node and the compute nodes share")
-    if said.one("free_kb").isdigit():
-        report.facts["free_mb"] = int(said.one("free_kb")) // 1024
-        report.lines.append(f"{report.facts['free_mb']} MB free in {root}")
+        problem(report, f"remote_dir is {root}, which each node has for itself",
+                "name a directory that the login node and the compute nodes share")
+    free_space(said, report)
 
 
 def _programs(said: Result, host: str, report: Report) -> None:
@@ -72,7 +56,7 @@ def _programs(said: Result, host: str, report: Report) -> None:
     report.facts["slurm"] = said.one("slurm")
     for program in PROGRAMS:
         if not has(said, program):
-            _problem(report, lacking(host, program), PATH_HINT)
+            problem(report, lacking(host, program), PATH_HINT)
     if has(said, "sbatch"):
         report.lines.append(f"{said.one('slurm') or 'Slurm'}: {said.one('sbatch')}")
     if not has(said, "scontrol"):
@@ -83,7 +67,7 @@ def _partitions(said: Result, keys: Mapping[str, Any], report: Report) -> None:
     wish = Wish(str(keys.get("partition") or ""), str(keys.get("time") or ""), keys.get("cpus_per_task"),
                 str(keys.get("mem") or ""))
     for reason, hint in limits(said.all("partition"), wish):
-        _problem(report, reason, hint)
+        problem(report, reason, hint)
 
 
 def _verdict(said: Result, report: Report) -> None:
@@ -100,14 +84,14 @@ def _verdict(said: Result, report: Report) -> None:
         report.lines.append("note: sbatch does not know --test-only here; only a run tells whether the job is taken")
     elif said.one("test_code") in ("124", "137"):
         test["ok"] = False
-        _problem(report, "sbatch --test-only did not answer in 60 seconds", "the controller is busy, or away")
+        problem(report, "sbatch --test-only did not answer in 60 seconds", "the controller is busy, or away")
     elif said.one("test_code") != "0" and is_weather(words):
         test["ok"] = False
-        _problem(report, f"cannot reach Slurm: {words}", "its controller is busy, or away; a run would wait for it")
+        problem(report, f"cannot reach Slurm: {words}", "its controller is busy, or away; a run would wait for it")
     elif said.one("test_code") != "0":
         test["ok"] = False
         code_ = said.one("test_code")
-        _problem(report, f"sbatch refuses the job: {words or f'exit code {code_}'}", "mend the key that it names")
+        problem(report, f"sbatch refuses the job: {words or f'exit code {code_}'}", "mend the key that it names")
     else:
         found = _STARTS.search(words)
         test["start"] = found[1] if found else None
@@ -126,10 +110,3 @@ def _nodes(said: Result, job_python: str, trainer: Any, report: Report) -> None:
 
 def _bare(line: str) -> str:
     return re.sub(r"^(sbatch|scancel): (error: )?|^allocation failure: ", "", line.strip())
-
-
-def _problem(report: Report, reason: str, hint: str) -> None:
-    report.problem(reason)
-    report.lines.append(reason)
-    if hint:
-        report.lines.append(f"  {hint}")
