@@ -39,10 +39,12 @@ def code_hash() -> str:
 
 
 def archive() -> Iterator[bytes]:
-    """A tar in pieces. Its last member has the hash for its name: a copy without it is not whole."""
+    """A tar in pieces. Its last member has the hash for its name and lists the others: by it a copy is told that broke
+    off, or has lost files since."""
+    listed = "".join(f"{len(data)} {name}\n" for name, data in files().items())
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, data in (*files().items(), (code_hash(), b"")):
+        for name, data in (*files().items(), (code_hash(), listed.encode())):
             member = tarfile.TarInfo(name)
             member.size, member.mtime, member.mode = len(data), _WHEN, 0o600
             tar.addfile(member, io.BytesIO(data))

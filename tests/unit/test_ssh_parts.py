@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 
 import pytest
@@ -86,7 +87,11 @@ def test_the_same_code_has_the_same_name_and_bytes():
     assert b"".join(code.archive()) == b"".join(code.archive())
     with tarfile.open(fileobj=io.BytesIO(b"".join(code.archive()))) as tar:
         names = tar.getnames()
+        listed = tar.extractfile(names[-1]).read().decode().splitlines()
+        sizes = [f"{member.size} {member.name}" for member in tar.getmembers()[:-1]]
     assert names[-1] == code.code_hash()
+    assert listed == sizes == sorted(sizes, key=lambda line: line.split()[1].encode())
+    assert all(re.fullmatch("[A-Za-z0-9_./]+", name) for name in names), "names that xargs would cut"
     assert "potato_training/__init__.py" in names
     assert "potato_training/worker/agent.py" in names
     assert all(name.startswith("potato_training/") for name in names[:-1])

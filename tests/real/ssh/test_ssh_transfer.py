@@ -86,6 +86,10 @@ def test_code_goes_once_and_the_second_run_is_warm(remote):
     assert study.sshd.logins() - logins == 1
     # one login, one forwarded socket, and so many commands: probe, agent, model files, removal
     assert study.sshd.commands() - commands == 4
+    # what cleans scratch disks came by
+    (copies[0] / "potato_training" / "worker" / "session.py").unlink()
+    _, output = ends_well(study)
+    assert f"copied the code to {copies[0]}" in output
     study.nothing_is_left()
 
 

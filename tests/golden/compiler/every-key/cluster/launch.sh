@@ -18,6 +18,16 @@ potato_fail() { # MESSAGE
   potato_end 1
 }
 
+# A copy of the code is whole when each file of its list (lines "SIZE NAME", written last) is there with its size:
+# what cleans a scratch disk takes old files and leaves their directories.
+potato_whole() { # DIRECTORY LIST
+  [ -s "$2" ] && [ "$(potato_sizes "$1" "$2")" = "$(cat -- "$2")" ]
+}
+potato_sizes() ( # DIRECTORY LIST: as they are now
+  unset BLOCK_SIZE LS_BLOCK_SIZE QUOTING_STYLE
+  cd -- "$1" && sed 's/^[0-9]* //' "$2" | LC_ALL=C xargs ls -ln 2> /dev/null | awk '{ print $5, $NF }'
+)
+
 # The job directory, with the code as hard links: dropping old code never breaks a job that waits.
 # model_training.backends.cluster.remote_dir
 potato_root='/shared/me/potato'
@@ -29,13 +39,13 @@ if [ ! -d "$potato_job/code" ]; then
   potato_source=$potato_root/code/$potato_code
   potato_copy=$potato_job/code.$$.tmp
   touch -c -- "$potato_source" # it counts as used now: the newest three are kept
-  potato_take() { # OPTIONS of cp: a copy counts when its source still has its name afterwards
+  potato_take() { # OPTIONS of cp
     rm -rf -- "$potato_copy" && mkdir -- "$potato_copy" && cp "$1" -- "$potato_source/potato_training" "$potato_copy" &&
-      [ -d "$potato_source" ]
+      potato_whole "$potato_copy" "$potato_source/$potato_code"
   }
   potato_turn=1 # without hard links, a plain copy with the times that the compiled code goes by
   until potato_take -Rl 2> /dev/null || potato_take -Rp; do
-    [ -d "$potato_source" ] || {
+    potato_whole "$potato_source" "$potato_source/$potato_code" || {
       potato_say code missing
       potato_fail "the code is not on $(uname -n): copy it again"
     }

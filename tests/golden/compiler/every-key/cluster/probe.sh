@@ -34,6 +34,16 @@ for potato_name in $(env | sed -n 's/^\(S[A-Z]*_[A-Za-z0-9_]*\)=.*/\1/p'); do
 done
 export LC_ALL=C
 
+# A copy of the code is whole when each file of its list (lines "SIZE NAME", written last) is there with its size:
+# what cleans a scratch disk takes old files and leaves their directories.
+potato_whole() { # DIRECTORY LIST
+  [ -s "$2" ] && [ "$(potato_sizes "$1" "$2")" = "$(cat -- "$2")" ]
+}
+potato_sizes() ( # DIRECTORY LIST: as they are now
+  unset BLOCK_SIZE LS_BLOCK_SIZE QUOTING_STYLE
+  cd -- "$1" && sed 's/^[0-9]* //' "$2" | LC_ALL=C xargs ls -ln 2> /dev/null | awk '{ print $5, $NF }'
+)
+
 IFS= read -r potato_code || potato_fail "nobody said which code to look for"
 IFS= read -r potato_socket || potato_fail "nobody named a socket"
 potato_say host "$(uname -n)"
@@ -44,7 +54,8 @@ potato_root='/shared/me/potato'
 mkdir -p -- "$potato_root" && [ -w "$potato_root" ] || potato_fail "$(uname -n) cannot write to $potato_root"
 potato_say root "$potato_root"
 potato_say free_kb "$(df -Pk -- "$potato_root" | awk 'END { print $4 }')"
-[ ! -d "$potato_root/code/$potato_code" ] || potato_say code "$potato_code"
+potato_place=$potato_root/code/$potato_code
+! potato_whole "$potato_place" "$potato_place/$potato_code" || potato_say code "$potato_code"
 potato_job='/shared/me/potato/jobs/example'
 [ ! -d "$potato_job" ] || potato_say job "$potato_job"
 
