@@ -157,6 +157,7 @@ class JobAgent:
         """Until the worker's end: relays what it says, and sees to it that it ends when it should."""
         said_silence = False
         limits = Limits(self._job, self._link, self._ears, self._stop, self._log, self._news, self._say, self._clock)
+        self._stop.tick(worker)  # a wish from before this agent: nothing is to be submitted any more
         while worker.alive():
             self._look()
             limits.look(worker)
@@ -278,6 +279,7 @@ class JobAgent:
             return
         self._say("this job is over on the server; stopping its worker")
         self._stop.ask(reason, min(self._job.grace_s, GONE_GRACE_S))
+        self._stop.tick(self._worker)
         while self._worker.alive():
             self._stop.tick(self._worker)
             self._ears.rest(POLL_S)

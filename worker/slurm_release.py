@@ -37,6 +37,7 @@ def release(
     stop = Stop(jobdir, clock)
     stop.ask(protocol.REASON_CANCELLED, patience_s)
     why = ""
+    stop.tick(worker)  # it must know before it looks: nothing is to be submitted any more
     while worker.alive():
         stop.tick(worker)
         if clock() - began >= patience_s + proof_s:

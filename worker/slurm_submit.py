@@ -48,7 +48,9 @@ class Submission:
             self._take_up()
 
     def step(self, wished: bool) -> None:
-        """``wished``: the run is to be stopped; nothing is submitted any more."""
+        """``wished``: the run is to be stopped; nothing is submitted any more, as nothing is after a refusal."""
+        if self._record.refused:
+            return
         if self._record.claimed():
             self._adopt(self._record.claimed())
         elif self._clerk.asking:

@@ -160,6 +160,9 @@ def test_sbatchs_refusal(cluster):
     assert ran.returncode == 1
     assert "failed: sbatch refused the job: invalid partition specified: nope; Batch job submission" in ran.stdout
     cluster.nothing_is_left()
+    assert len([call for call in cluster.fake.calls("sbatch") if "--version" not in call["argv"]]) == 1
+    (run,) = cluster.runs()
+    assert run.facts["machine"]["scheduler_calls"] == {"sbatch": 1}
 
 
 def test_a_job_that_will_never_start_says_so_at_once(cluster):

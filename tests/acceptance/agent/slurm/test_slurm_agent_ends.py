@@ -355,6 +355,18 @@ def test_killed_between_the_intent_and_sbatch(slurm):
     finish(slurm)
 
 
+def test_killed_before_sbatch_with_a_wish_to_stop(slurm):
+    """The next agent submits nothing."""
+    slurm.fake.scenario(life=AT_ONCE)
+    slurm.add(GOOD, keys={"partition": "nope"})
+    assert slurm.start().wait(90) == 0
+    slurm.bench.jobdir.write_json("slurm.json", {**slurm.record, "tries": 0, "refused": "", "calls": {}})
+    slurm.bench.jobdir.write_json("stop.json", {"reason": "cancelled", "message": ""})
+    assert slurm.start().wait(90) == 0
+    assert slurm.bench.job.result["reason"] == "cancelled"
+    assert slurm.record["calls"] == {}
+
+
 def test_killed_while_cancelling(slurm):
     agent = started(slurm, DEAF, grace_seconds=1000)
     slurm.bench.wait_for_worker_event(event="status")

@@ -84,6 +84,21 @@ def test_what_is_over_is_confirmed(slurm):
     assert (child.communicate(timeout=90)[0], child.returncode) == ("", 0)
 
 
+@pytest.mark.parametrize("when", ["refused", "before sbatch"])
+def test_nothing_is_submitted_by_whoever_lets_go(slurm, when):
+    slurm.fake.scenario(life=AT_ONCE)
+    slurm.clock()
+    slurm.add([RUNNING, ["hang"]], keys={"partition": "nope"})
+    assert slurm.start().wait(90) == 0
+    record = slurm.record
+    assert (record["tries"], record["calls"], bool(record["refused"])) == (1, {"sbatch": 1}, True)
+    if when != "refused":       # as an agent leaves it that is killed right after it has made everything ready
+        slurm.bench.jobdir.write_json("slurm.json", {**record, "tries": 0, "refused": "", "calls": {}})
+    child = release(slurm)
+    assert (child.communicate(timeout=90)[0], child.returncode) == ("", 0)
+    assert slurm.record["calls"] == ({"sbatch": 1} if when == "refused" else {})
+
+
 def test_an_agent_elsewhere_leaves_when_the_directory_is_gone(slurm):
     """Another login node has released the job and removed its directory, before this node's agent knew its end."""
     slurm.fake.scenario(life=AT_ONCE)
