@@ -38,9 +38,11 @@ def threads(number: Optional[int] = None) -> int:
 
 
 def here() -> Dict[str, Any]:
-    """Where this is: host, interpreter with its version, and process, for the first event."""
+    """Where this is: host, interpreter with its version, and process, for the first event. In a Slurm job the host goes
+    by the name that Slurm has for it, which squeue shows as well."""
+    host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     python = "%s (%s)" % (sys.executable, platform.python_version())
-    return {"host": socket.gethostname(), "python": python, "pid": os.getpid()}
+    return {"host": host, "python": python, "pid": os.getpid()}
 
 
 def software(packages: Iterable[str]) -> Dict[str, str]:

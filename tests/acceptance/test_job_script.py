@@ -293,6 +293,25 @@ def test_the_environment_of_the_login_shell_changes_nothing_that_a_reader_sees(j
     assert here.ended(job_id) == "0\n"
 
 
+def test_a_startup_file_that_sets_what_slurm_sets(job, fake_slurm, tmp_path):
+    told = {"SLURM_JOB_ID": "777", "SLURM_JOBID": "777", "SLURM_RESTART_COUNT": "3", "SLURM_SUBMIT_DIR": "/tmp",
+            "SLURMD_NODENAME": "elsewhere", "CUDA_VISIBLE_DEVICES": "7"}
+    lines = "".join(f"export {name}={value}\n" for name, value in told.items())
+    (tmp_path / ".profile").write_text(f"{lines}cd /\nexport MINE=kept\n")
+    here = job(gres="gpu:1")
+    job_id = here.submit(env={**fake_slurm.env, "HOME": str(tmp_path)})
+    fake_slurm.tick()
+    here.wait_until(lambda: here.events("started"), "the worker")
+    seen = here.events("started")[0]["env"]
+    assert (here.root / "claim" / "job").read_text() == job_id + "\n"
+    assert {name: seen.get(name) for name in told} == {
+        "SLURM_JOB_ID": job_id, "SLURM_JOBID": job_id, "SLURM_RESTART_COUNT": None, "SLURM_SUBMIT_DIR": str(here.root),
+        "SLURMD_NODENAME": fake_slurm.job(job_id)["node"], "CUDA_VISIBLE_DEVICES": "0"}
+    assert seen["MINE"] == "kept"
+    here.leave(0)
+    assert here.ended(job_id) == "0\n"
+
+
 def test_two_signals_at_any_moment_give_the_workers_code(job, fake_slurm):
     here = job()
     job_id = here.start()

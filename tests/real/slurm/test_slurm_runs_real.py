@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -57,12 +58,19 @@ def controller_stopped(cluster):
 def test_a_run_under_variables_that_are_set_to_harm(login):
     study = login(gres="gpu:1", time="5")
     harm = {"SBATCH_PARTITION": "nope", "SBATCH_ARRAY_INX": "0-2", "SQUEUE_USERS": "nobody",
-            "SCANCEL_PARTITION": "short", "SCANCEL_STATE": "SUSPENDED", "SLURM_CLUSTERS": "x"}
+            "SCANCEL_PARTITION": "short", "SCANCEL_STATE": "SUSPENDED", "SLURM_CLUSTERS": "x",
+            # these are for the job, whose login shell reads the same file
+            "SLURM_JOB_ID": "777", "SLURM_JOBID": "777", "SLURM_RESTART_COUNT": "3", "SLURM_SUBMIT_DIR": "/",
+            "CUDA_VISIBLE_DEVICES": "7"}
     study.account.put(".bashrc", "".join(f"export {name}={value}\n" for name, value in harm.items()))
     run = trained(study)
     log = study.log(run.run_id)
     (job_id,) = study.job_ids(run.run_id)
     assert f"Submitted SLURM job {job_id} (--gres=gpu:1 --time=5)" in log
+    (node,) = set(re.findall(r"RUNNING on (\S+)", log))
+    assert f"worker on {node}, " in log and "was requeued" not in log
+    assert run.facts["machine"]["host"] == run.facts["machine"]["node"] == node
+    assert run.attempt == 1
     files = study.places.run_dir(run.run_id) / "artifacts"
     assert json.loads((files / "sentiment" / "shares.json").read_text())["labels"]
     process, run_id = study.train("test-slow", **LONG)

@@ -8,6 +8,18 @@
 # model_training.backends.slurm-least: gres
 #SBATCH --gres=gpu:1
 
+# What Slurm has told this job, as it was before the login shell's startup files: those may have set the same names.
+if [ -r "/proc/$$/environ" ]; then
+  unset SLURM_RESTART_COUNT
+  while IFS= read -r -d '' potato_line; do
+    case $potato_line in
+      SLURM_JOB_ID=* | SLURM_JOBID=* | SLURM_RESTART_COUNT=* | SLURM_SUBMIT_DIR=* | SLURMD_NODENAME=* | \
+        CUDA_VISIBLE_DEVICES=*) export "${potato_line?}" ;;
+    esac
+  done < "/proc/$$/environ"
+  unset potato_line
+fi
+
 # The job directory is where sbatch was called; what is made in it is for its owner alone.
 umask 077
 cd -- "${SLURM_SUBMIT_DIR:-.}" || exit 1
@@ -28,8 +40,7 @@ potato_fail() { # MESSAGE [CODE]
 }
 
 # One job per directory: a twin ends without touching anything; the same job, requeued, goes on.
-# The id by its older name first: should a startup file set the usual one, this is still Slurm's.
-potato_job=${SLURM_JOBID:-${SLURM_JOB_ID:-none}}
+potato_job=${SLURM_JOB_ID:-none}
 if mkdir claim 2> /dev/null; then
   printf '%s\n' "$potato_job" > claim/job
 elif [ ! -d claim ]; then
