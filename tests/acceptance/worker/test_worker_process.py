@@ -289,7 +289,7 @@ def test_a_job_that_starts_again_keeps_the_schemes_that_it_had_trained(make_job)
     before = model.stat().st_mtime_ns
     (job.dir / "artifacts" / "topics").mkdir()          # begun, and torn
     assert job.run(env={"SLURM_RESTART_COUNT": "2", "SLURMD_NODENAME": "node07"}) == 0, job.stderr
-    assert [e["host"] for e in job.events if "host" in e][-1] == "node07"     # as squeue calls it
+    assert [e["host"] for e in job.events() if "host" in e][-1] == "node07"     # as squeue calls it
     assert model.stat().st_mtime_ns == before
     assert job.last["attempt"] == 3 and set(job.last["metrics"]) == {"sentiment", "topics"}
     assert "trained before the job was started again" in "".join(job.logs("info"))
