@@ -54,22 +54,43 @@ def check(config: Config, backend: str, trainer: str | None = None) -> Report:
     name = trainer or _auto_trainer(config, known)
     if name not in known:
         raise UsageError(f"there is no trainer {name!r}", f"the trainers are: {', '.join(sorted(known))}")
+    report = _look(config, backend, known[name])
+    _owed(config, report)
+    return report
+
+
+def _look(config: Config, backend: str, trainer: Any) -> Report:
     kind = config.backends[backend].type
     if kind == "agent":
         return _check_agent(config, backend)
+    report = Report(backend, kind)
     if kind == "ssh":
         from .ssh.check import check_ssh
 
-        report = Report(backend, kind)
-        check_ssh(config, backend, known[name], report)
-        return report
-    if kind == "slurm":
+        check_ssh(config, backend, trainer, report)
+    elif kind == "slurm":
         from .slurm.check import check_slurm
 
-        report = Report(backend, kind)
-        check_slurm(config, backend, known[name], report)
-        return report
-    return _check_local(config, known[name])
+        check_slurm(config, backend, trainer, report)
+    else:
+        _check_local(config, trainer, report)
+    return report
+
+
+def _owed(config: Config, report: Report) -> None:
+    """What ended runs still hold there: no reason against another run, but nobody else may say so."""
+    from . import debts
+    from .lookup import open_store
+
+    store = open_store(config.task_dir)
+    held = debts.of_backend(store, report.backend) if store else []
+    report.facts["to_be_released"] = [
+        {"run_id": release.run_id, "since": release.created, "why": release.last_error,
+         "rests": store is not None and debts.rests(store, release)} for release in held
+    ]
+    report.lines += [f"still to be released: {release.run_id} {release.last_error}".rstrip() for release in held]
+    if any(entry["rests"] for entry in report.facts["to_be_released"]):
+        report.lines.append(f"  `potato training supervise {config.path.name}` asks the host once more")
 
 
 def _auto_trainer(config: Config, known: Any) -> str:
@@ -106,8 +127,7 @@ def _utc(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
 
 
-def _check_local(config: Config, info: Any) -> Report:
-    report = Report("local", "local")
+def _check_local(config: Config, info: Any, report: Report) -> None:
     device, warning = local_device(config.training["device"])
     report.facts["device"] = device
     report.lines.append(f"local: this machine, {device}")
@@ -120,7 +140,6 @@ def _check_local(config: Config, info: Any) -> Report:
         report.lines.append(f"{report.problems[-1]}; {info.install_hint}")
     else:
         report.lines.append(f"{info.name}: its packages are installed")
-    return report
 
 
 def installed(package: str) -> bool:

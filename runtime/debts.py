@@ -24,6 +24,12 @@ def press(store: Store) -> bool:
     return any(not rests(store, release) for release in store.releases())
 
 
+def of_backend(store: Store, backend: str) -> list[Release]:
+    """What runs on this backend still hold that are over."""
+    runs = {run.run_id for run in store.runs() if run.over and run.backend == backend}
+    return [release for release in store.releases() if release.run_id in runs]
+
+
 def pause_s(tries: int) -> float:
     """Until the next try after so many that failed."""
     return min(bounds().release_first_s * 2 ** min(tries, 20), bounds().release_most_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -228,12 +229,17 @@ def test_a_host_that_is_gone_for_good_keeps_no_supervisor(remote):
         shown = study.potato("training", *command).stdout
         assert "still to be released: " in shown, command
         assert said in shown, command
+    looked = study.potato("training", "check", "gpu-server", "--trainer", "test-quick")
+    assert f"still to be released: {study.runs()[0].run_id} ssh to gpu.example.org failed: " in looked.stdout
+    assert "  `potato training supervise config.yaml` asks the host once more" in looked.stdout
     tries = study.store().releases()[0].tries
     study.potato("training", "supervise", check=True)
     assert study.store().releases()[0].tries == tries + 1
     study.ssh_config()
     study.potato("training", "supervise", check=True)
     assert study.store().releases() == []
+    looked = study.potato("training", "check", "gpu-server", "--trainer", "test-quick", "--json")
+    assert json.loads(looked.stdout)["to_be_released"] == []
     study.nothing_is_left()
 
 
