@@ -56,11 +56,9 @@ def when(moment: float | None) -> str:
 
 def took(run: Run) -> str:
     """How long a run has been at it, from leaving the queue."""
-    timings = run.facts.get("timings") or {}
-    begun = timings.get("building")
-    if begun is None:
+    if run.started is None:
         return ""
-    seconds = int((run.ended or time.time()) - begun)
+    seconds = int((run.ended or time.time()) - run.started)
     hours, minutes = divmod(seconds // 60, 60)
     return f"{hours}:{minutes:02d}:{seconds % 60:02d}"
 

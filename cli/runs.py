@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [["RUN", "STATUS", "TRAINER", "SCHEMAS", "RAN ON", "HELD-OUT", "STARTED", "TOOK"]]
     for r in runs:
         rows.append([
-            r.run_id, r.state, r.trainer, ",".join(r.schemas), ran_on(r), held_out(r), when(r.created), took(r)
+            r.run_id, r.state, r.trainer, ",".join(r.schemas), ran_on(r), held_out(r), when(r.started), took(r)
         ])
     say(table(rows))
     for r in runs:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         ("params", ", ".join(f"{k}={v}" for k, v in found.params.items())), ("ran on", ran_on(found)),
         ("job", job_words(facts)),
         ("started by", f"{found.started_by} ({found.trigger})"), ("queued", when(found.created)),
-        ("ended", when(found.ended)), ("took", took(found)),
+        ("started", when(found.started)), ("ended", when(found.ended)), ("took", took(found)),
         ("items", ", ".join(f"{n} {name}" for name, n in (facts.get("splits") or {}).items())),
         ("bundle", (facts.get("bundle") or {}).get("digest")), ("config", (facts.get("config_sha256") or "")[:16]),
         ("packages", ", ".join(f"{k} {v}" for k, v in (facts.get("software") or {}).items())),

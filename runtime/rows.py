@@ -8,7 +8,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ..worker.protocol import CANCELLING, ENDS, QUEUED
 from . import life
+
+#: A run may come to each of these without having been begun.
+_NO_BEGINNING = ENDS | {QUEUED, CANCELLING}
 
 
 class Run(NamedTuple):
@@ -39,6 +43,12 @@ class Run(NamedTuple):
     @property
     def over(self) -> bool:
         return life.is_over(self.state)
+
+    @property
+    def started(self) -> float | None:
+        """When it left the queue to be done. None for one that waits, or was cancelled while it did."""
+        marks = self.facts.get("timings") or {}
+        return min((moment for state, moment in marks.items() if state not in _NO_BEGINNING), default=None)
 
 
 class Release(NamedTuple):

@@ -25,7 +25,7 @@ def summary(run: Run, queue: Sequence[Run] = (), now: float | None = None) -> di
     return {
         "run_id": run.run_id, "status": run.state, "trainer": run.trainer, "schemas": list(run.schemas),
         "backend": run.backend, "ran_on": ran_on(run), "held_out": held_out(run), "created": iso(run.created),
-        "started": iso(started(run)), "ended": iso(run.ended), "took_s": took(run, now), "step": run.step,
+        "started": iso(run.started), "ended": iso(run.ended), "took_s": took(run, now), "step": run.step,
         "progress": progress(run), "reason": run.reason, "hint": run.hint, "wish": run.wish,
         "cancel_until": iso(run.facts.get("cancel_until")) if run.state == CANCELLING else None,
         "trigger": run.trigger, "started_by": run.started_by,
@@ -54,15 +54,8 @@ def ran_on(run: Run) -> str:
     return f"{run.backend} ({host})" if host else run.backend
 
 
-def started(run: Run) -> float | None:
-    """When the run left the queue."""
-    moment = _mapping(run.facts.get("timings")).get("building")
-    return moment if isinstance(moment, (int, float)) else None
-
-
 def took(run: Run, now: float | None = None) -> float | None:
-    begun = started(run)
-    return None if begun is None else round((run.ended or now or time.time()) - begun, 1)
+    return None if run.started is None else round((run.ended or now or time.time()) - run.started, 1)
 
 
 def progress(run: Run) -> dict[str, Any] | None:

@@ -29,6 +29,7 @@ def test_the_oldest_run_of_the_backend_is_given_once_and_owed_from_then_on(store
     assert claims.claim(store, "station", AGENT).run_id == "r2"
     run = store.get("r2")
     assert (run.state, run.facts["agent"]["hostname"]) == ("preparing", "lab")
+    assert run.started == run.facts["timings"]["preparing"]
     assert [(r.run_id, r.kind) for r in store.releases()] == [("r2", "agent")]
     assert claims.claim(store, "station", OTHER) is None, "one run executes at a time"
 

@@ -47,6 +47,18 @@ def test_moves_go_forward_only(store):
     assert list(run.facts["timings"]) == ["queued", "running", "failed"]
 
 
+def test_a_run_has_started_when_it_has_left_the_queue_to_be_done(store):
+    assert insert(store).started is None
+    store.advance("r1", "building")
+    begun = store.get("r1").started
+    store.advance("r1", "running")
+    store.advance("r1", "cancelling")
+    assert store.get("r1").started == begun == store.get("r1").facts["timings"]["building"]
+    insert(store, "r2")
+    store.advance("r2", "cancelled")
+    assert store.get("r2").started is None, "it never was"
+
+
 def test_a_success_does_not_pass_a_cancel_that_was_left_before_it(store):
     insert(store)
     store.advance("r1", "fetching")

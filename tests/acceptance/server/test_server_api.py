@@ -152,6 +152,8 @@ def test_the_queue_and_its_positions(site, study):
     status = site.get("api/status").json
     assert status["running"]["run_id"] == runs[0]
     assert [(r["run_id"], r["position"]) for r in status["queue"]] == [(runs[1], 1), (runs[2], 2)]
+    assert [r["started"] is None for r in (status["running"], *status["queue"])] == [False, True, True]
+    assert site.get().text.count('<td class="when"><span class="about">asked') == 2
     assert status["supervisor"] is True
 
     assert site.ask("DELETE", f"api/runs/{runs[0]}/predictions").status == 409, "it has not ended"
