@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import flask
-from werkzeug.exceptions import ClientDisconnected, HTTPException
+from werkzeug.exceptions import ClientDisconnected, HTTPException, NotFound
+from werkzeug.routing import RequestRedirect
 
 from ..worker.protocol import API_PREFIX, MAX_BATCH_BYTES, MAX_MESSAGE_BYTES
 from . import agent_bodies
@@ -105,6 +106,12 @@ def make_blueprint(intake: Intake, *, retry_after_s: float = 10.0) -> flask.Blue
         body, _ = _json_body(MAX_MESSAGE_BYTES)
         return _answer(200, intake.result(caller, _checked(run_id), agent_bodies.check_result(body)))
 
+    @routes.before_app_request
+    def astray() -> flask.Response | None:
+        """A host's own app would answer in HTML where there is nothing, or send the agent elsewhere."""
+        error = flask.request.routing_exception
+        return _unexpected(error) if error and flask.request.path.startswith(f"{API_PREFIX}/") else None
+
     @routes.errorhandler(ProtocolError)
     def refused(error: ProtocolError) -> flask.Response:
         headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
@@ -126,6 +133,8 @@ def make_app(intake: Intake, *, retry_after_s: float = 10.0) -> flask.Flask:
 
 
 def _unexpected(error: Exception) -> flask.Response:
+    if isinstance(error, RequestRedirect):  # there is something at an address that is nearly this one
+        error = NotFound()
     if isinstance(error, HTTPException):
         methods = getattr(error, "valid_methods", None)  # of a 405
         headers = {"Allow": ", ".join(sorted(methods))} if methods else {}

@@ -7,39 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import flask
-from werkzeug.exceptions import MethodNotAllowed
 
 from .. import __version__
 from ..runtime import places, summon
 from . import asking, logtail, views
 from .asking import json_body, number
-from .errors import NotFound
 from .eventindex import Indexes
 from .study import Study
 
 MOST_RUNS = 1000
 MOST_EVENTS = 2000
-
-
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-
-
-def add_nothing(routes: flask.Blueprint) -> None:
-    """Every other address below /api: answered here, since a host's own app would answer in HTML."""
-
-    @routes.route("/api/", defaults={"rest": ""}, methods=_METHODS, strict_slashes=False)
-    @routes.route("/api/<path:rest>", methods=_METHODS)
-    def api_nothing(rest: str) -> flask.Response:
-        others = flask.current_app.create_url_adapter(flask.request)
-        allowed = []
-        for method in _METHODS if others else ():
-            assert others is not None
-            rule, _ = others.match(method=method, return_rule=True)
-            if not rule.endpoint.endswith(".api_nothing"):
-                allowed.append(method)
-        if allowed:
-            raise MethodNotAllowed(allowed)
-        raise NotFound("there is nothing at this address")
 
 
 def add_api(routes: flask.Blueprint, study: Study, indexes: Indexes, auto: Any) -> None:

@@ -14,7 +14,7 @@ from ..runtime.intake import Intake
 from ..schema.errors import UserError
 from ..worker.protocol import API_PREFIX
 from . import metrics
-from .api import add_api, add_nothing, answer
+from .api import add_api, answer
 from .asking import check_size
 from .door import Door
 from .errors import NotFound, NotSignedIn, Refused
@@ -52,7 +52,6 @@ def make_blueprint(study: Study, door: Door, auto: Any) -> flask.Blueprint:
     shared = Shared(study, door, Indexes(), auto)
     add_pages(routes, shared)
     add_api(routes, study, shared.indexes, auto)
-    add_nothing(routes)
 
     @routes.before_request
     def guard() -> flask.Response | None:
@@ -65,6 +64,19 @@ def make_blueprint(study: Study, door: Door, auto: Any) -> flask.Blueprint:
             flask.g.who = door.admit()
             flask.g.person = door.person()
         return None
+
+    @routes.before_app_request
+    def astray() -> flask.Response | None:
+        """A host's own app would answer in its way where there is nothing, or send the browser elsewhere."""
+        error: Exception | None = flask.request.routing_exception
+        if error is None or not f"{flask.request.path}/".startswith(f"{PREFIX}/"):
+            return None
+        try:
+            door.check_host()
+            door.admit()
+        except Refused as refused:
+            error = refused
+        return with_headers(told(error))
 
     @routes.after_request
     def headers(response: flask.Response) -> flask.Response:

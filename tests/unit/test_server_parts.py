@@ -333,7 +333,12 @@ def test_in_a_host_that_answers_in_html_every_address_of_the_api_answers_in_json
         for method in ("GET", "POST", "DELETE"):
             answer = browser.open(f"/admin/training/api{path}", method=method)
             assert (answer.status_code, answer.is_json) == (404, True), (method, path, answer.text)
+            assert answer.headers["X-Frame-Options"] == "DENY"
     answer = browser.delete("/admin/training/api/trainers")
-    assert (answer.status_code, answer.headers["Allow"], answer.is_json) == (405, "GET", True)
+    assert (answer.status_code, answer.headers["Allow"], answer.is_json) == (405, "GET, HEAD, OPTIONS", True)
     answer = browser.get("/admin/training/api/runs")
     assert answer.json == {"runs": []}
+    for path in ("/admin/training/nothing", "/admin/training/api//runs", "/admin/training//api/runs"):
+        answer = browser.get(path)
+        assert answer.status_code == 404 and "here is nothing at this address" in answer.text, path
+    assert "nothing at this address" not in browser.get("/admin/nothing").text, "that is the host's"

@@ -5,21 +5,25 @@ Only the intake keeps its records in memory, and the worker does what the test's
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
 import hashlib
+import http.client
 import importlib.util
 import io
 import json
 import os
 import secrets
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import tarfile
 import threading
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from potato_training.runtime.agent_routes import make_app
@@ -95,15 +99,15 @@ class Bench:
         script.chmod(0o700)
         return script
 
-    def start_agent(self, *, socket=None, token=None, umask=0o022, env=None, python=sys.executable, cwd=None):
-        """An agent process on the job directory; its hello is written and its stdin stays open."""
+    def start_agent(self, *, socket=None, token=None, umask=0o022, env=None, python=sys.executable, cwd=None, **more):
+        """An agent process on the job directory; its hello, with ``more``, is written and its stdin stays open."""
         agent = subprocess.Popen(
             [python, "-m", "potato_training.worker.agent", "--job-dir", self.jobdir.root],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, umask=umask,
             env={**os.environ, **(env or {})}, start_new_session=True, cwd=cwd,
         )
         self.agents.append(agent)
-        hello = {"socket": str(socket or self.listener.socket), "token": token or self.token}
+        hello = {"socket": str(socket or self.listener.socket), "token": token or self.token, **more}
         agent.stdin.write(json.dumps(hello).encode() + b"\n")
         agent.stdin.flush()
         agent.greeting = agent.stdout.readline().decode().strip()
@@ -208,3 +212,57 @@ def modes():
         return found
 
     return look
+
+
+# --- somebody who is not our agent -----------------------------------------------------------------
+
+
+class Server:
+    def __init__(self, bench, address):
+        self.bench, self.intake, self.job = bench, bench.intake, bench.job
+        self.address = address
+        self.connection = http.client.HTTPConnection(*address, timeout=30)
+
+    def ask(self, method, path, body=None, token="", headers=None, **more):
+        token = self.bench.token if token == "" else token
+        everything = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body).encode()
+        self.connection.request(method, path, body, {**everything, **(headers or {})}, **more)
+        answer = self.connection.getresponse()
+        text = answer.read()
+        kept = {name.lower(): value for name, value in answer.getheaders() if name != "Date"}
+        return answer.status, kept, json.loads(text) if text.startswith(b"{") else text
+
+    def raw(self, data, *, answers=True):
+        """Sends bytes as they are on a connection of their own; the answer until the server closes it."""
+        with socket.create_connection(self.address, timeout=30) as sock:
+            for block in data:
+                try:
+                    sock.sendall(block)
+                except OSError:
+                    break
+            answer = b""
+            while block := sock.recv(65536):
+                answer += block
+        return answer
+
+    @staticmethod
+    def digest(data):
+        """The Content-Digest of these bytes."""
+        return f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
+
+    def head(self, method, path, **headers):
+        lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.bench.token}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+@pytest.fixture
+def server(bench, tcp_server):
+    """``server.ask(method, path, body, ...)`` gives (status, headers, body)."""
+    bench.add_job([])
+    url = urlsplit(tcp_server(bench.intake))
+    server = Server(bench, (url.hostname, url.port))
+    yield server
+    server.connection.close()

@@ -1,79 +1,21 @@
-"""The routes over real sockets, asked by somebody who is not our agent."""
+"""The routes over real sockets, asked by somebody who is not our agent: who he is, and what he says."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import hashlib
-import http.client
 import json
-import socket
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+import flask
 import pytest
+from potato_training.runtime.agent_routes import make_blueprint
 from potato_training.runtime.protocol_types import Principal
-from potato_training.worker.protocol import (
-    API_PREFIX,
-    MAX_BATCH_BYTES,
-    MAX_EVENT_BYTES,
-    MAX_MESSAGE_BYTES,
-)
+from potato_training.worker.protocol import API_PREFIX, MAX_EVENT_BYTES
 
 JOB = f"{API_PREFIX}/jobs/run-1"
 ROUTES = [
     ("POST", f"{API_PREFIX}/claim"), ("GET", f"{JOB}/bundle"), ("POST", f"{JOB}/events"),
     ("PUT", f"{JOB}/predictions"), ("POST", f"{JOB}/result"),
 ]
-
-
-@pytest.fixture
-def server(bench, tcp_server):
-    """``server.ask(method, path, body, ...)`` gives (status, headers, body)."""
-    bench.add_job([])
-    url = urlsplit(tcp_server(bench.intake))
-    server = Server(bench, (url.hostname, url.port))
-    yield server
-    server.connection.close()
-
-
-class Server:
-    def __init__(self, bench, address):
-        self.bench, self.intake, self.job = bench, bench.intake, bench.job
-        self.address = address
-        self.connection = http.client.HTTPConnection(*address, timeout=30)
-
-    def ask(self, method, path, body=None, token="", headers=None, **more):
-        token = self.bench.token if token == "" else token
-        everything = {} if token is None else {"Authorization": f"Bearer {token}"}
-        if isinstance(body, (dict, list)):
-            body = json.dumps(body).encode()
-        self.connection.request(method, path, body, {**everything, **(headers or {})}, **more)
-        answer = self.connection.getresponse()
-        text = answer.read()
-        kept = {name.lower(): value for name, value in answer.getheaders() if name != "Date"}
-        return answer.status, kept, json.loads(text) if text.startswith(b"{") else text
-
-    def raw(self, data, *, answers=True):
-        """Sends bytes as they are on a connection of their own; the answer until the server closes it."""
-        with socket.create_connection(self.address, timeout=30) as sock:
-            for block in data:
-                try:
-                    sock.sendall(block)
-                except OSError:
-                    break
-            answer = b""
-            while block := sock.recv(65536):
-                answer += block
-        return answer
-
-    def head(self, method, path, **headers):
-        lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.bench.token}"]
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def digest(data):
-    return f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
 
 
 # --- who ------------------------------------------------------------------------------------------
@@ -108,7 +50,7 @@ def test_no_token_is_looked_up_like_a_wrong_one(server):
 def test_anothers_job_looks_like_no_job(server, method, path):
     server.intake.tokens["other"] = Principal("backend", "other")
     body = {"stream": "worker", "seq": 0, "events": [], "exit_code": 0}
-    headers = {"Content-Digest": digest(b"")}
+    headers = {"Content-Digest": server.digest(b"")}
     theirs = server.ask(method, path, body, token="other", headers=headers)
     none = server.ask(method, path.replace("run-1", "run-2"), body, headers=headers)
     assert theirs == none
@@ -127,7 +69,7 @@ def test_a_run_id_that_is_no_plain_name_is_no_job(server, name):
 def test_a_job_that_is_over_takes_only_the_result(server):
     server.job.over = True
     body = {"stream": "worker", "seq": 0, "events": [], "exit_code": 0}
-    headers = {"Content-Digest": digest(b"")}
+    headers = {"Content-Digest": server.digest(b"")}
     assert [server.ask(m, p, body, headers=headers)[0] for m, p in ROUTES[1:]] == [410, 410, 410, 200]
 
 
@@ -251,211 +193,20 @@ def test_what_is_not_there_is_said_in_json(server):
     assert server.ask("GET", "/")[2] == {"error": "not found"}
 
 
+def test_in_a_host_that_answers_in_html_too(bench):
+    host = flask.Flask("host")
+    host.register_blueprint(make_blueprint(bench.intake))
+    browser = host.test_client()
+    for method, path, status in (("GET", "/nothing", 404), ("GET", "/claim", 405), ("POST", "//claim", 404),
+                                 ("POST", "/claim/", 404)):
+        answer = browser.open(API_PREFIX + path, method=method)
+        assert (answer.status_code, answer.is_json) == (status, True), (method, path, answer.text)
+    assert not browser.get("/api/nothing").is_json, "that is the host's"
+
+
 def test_a_fault_of_ours_is_500_without_its_words(server):
     def broken(method, run_id):
         raise RuntimeError("secret words")
 
     server.intake.before = broken
     assert server.ask("POST", f"{API_PREFIX}/claim", CLAIM)[::2] == (500, {"error": "internal error"})
-
-
-# --- bodies -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("method", "path", "limit"), [
-    ("POST", f"{API_PREFIX}/claim", MAX_MESSAGE_BYTES),
-    ("POST", f"{JOB}/events", MAX_BATCH_BYTES),
-    ("POST", f"{JOB}/result", MAX_MESSAGE_BYTES),
-    ("PUT", f"{JOB}/predictions", 1000),
-])
-def test_a_length_above_the_limit_is_413_before_a_byte_of_it(server, method, path, limit):
-    server.job.limit_bytes = 1000
-    head = server.head(method, path, Content_Length=limit + 1, Content_Digest=digest(b""))
-    answer = server.raw([head])
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    assert b"Connection: close" in answer
-
-
-@pytest.mark.parametrize("path", [f"{API_PREFIX}/claim", f"{JOB}/events", f"{JOB}/predictions"])
-def test_a_huge_body_from_a_stranger_is_refused_and_not_held(server, path):
-    """401 comes while the body is still being sent, and nothing of it is kept in memory."""
-    import tracemalloc
-
-    head = server.head("PUT" if "pred" in path else "POST", path, Content_Length=200_000_000)
-    head = head.replace(server.bench.token.encode(), b"wrong")
-    tracemalloc.start()
-    answer = server.raw([head, *[b"x" * 1_000_000] * 200])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert answer.startswith(b"HTTP/1.1 401 ")
-    assert peak < 20_000_000
-
-
-def chunks(*blocks):
-    return b"".join(b"%x\r\n%s\r\n" % (len(block), block) for block in blocks) + b"0\r\n\r\n"
-
-
-def test_predictions_may_come_in_chunks(server):
-    data = b"abc" * 100_000
-    head = server.head(
-        "PUT", f"{JOB}/predictions", Transfer_Encoding="chunked", Content_Digest=digest(data), Connection="close"
-    )
-    answer = server.raw([head, chunks(data[:1], data[1:50_000], data[50_000:])])
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert server.job.predictions == data
-
-
-def test_too_many_predictions_in_chunks_are_413_at_the_byte(server):
-    server.job.limit_bytes = 100_000
-    head = server.head("PUT", f"{JOB}/predictions", Transfer_Encoding="chunked", Content_Digest=digest(b""))
-    endless = (b"%x\r\n%s\r\n" % (1000, b"x" * 1000) for _ in range(50_000))
-    answer = server.raw([head, *endless])
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    assert sum(map(len, server.intake.sinks[0].blocks)) == 100_001
-    assert server.intake.sinks[0].aborted
-    assert server.job.predictions is None
-
-
-def test_a_chunk_that_claims_to_be_huge_is_taken_as_it_comes(server):
-    server.job.limit_bytes = 5000
-    head = server.head("PUT", f"{JOB}/predictions", Transfer_Encoding="chunked", Content_Digest=digest(b""))
-    answer = server.raw([head, b"ffffffffff\r\n", b"x" * 6000])
-    assert answer.startswith(b"HTTP/1.1 413 ")
-
-
-@pytest.mark.parametrize("framing", [
-    b"zz\r\nab\r\n", b"-1\r\n", b"\r\n", b"3\r\nabcd\r\n0\r\n\r\n", b"1" * 5000, b"5\r\nab",
-])
-def test_broken_framing_is_no_upload(server, framing):
-    head = server.head("PUT", f"{JOB}/predictions", Transfer_Encoding="chunked", Content_Digest=digest(b"ab"))
-    with socket.create_connection(server.address, timeout=30) as sock:
-        sock.sendall(head + framing)
-        sock.shutdown(socket.SHUT_WR)
-        answer = b""
-        with contextlib.suppress(OSError):
-            while block := sock.recv(65536):
-                answer += block
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert server.job.predictions is None
-
-
-def test_a_body_that_ends_early_is_no_upload(server):
-    data = b"abc"
-    head = server.head("PUT", f"{JOB}/predictions", Content_Length=10, Content_Digest=digest(data))
-    with socket.create_connection(server.address, timeout=30) as sock:
-        sock.sendall(head + data)
-        sock.shutdown(socket.SHUT_WR)
-        assert sock.recv(65536).startswith(b"HTTP/1.1 400 ")
-    assert server.job.predictions is None
-    assert server.intake.sinks[0].aborted
-
-
-@pytest.mark.parametrize("header", [None, "", "sha-256=abc", "sha-512=:AAAA:", "sha-256=:" + "A" * 44 + ":"])
-def test_predictions_without_a_digest_are_400(server, header):
-    headers = {} if header is None else {"Content-Digest": header}
-    status, _, body = server.ask("PUT", f"{JOB}/predictions", b"x", headers=headers)
-    assert (status, body["field"]) == (400, "Content-Digest")
-
-
-def test_predictions_with_the_wrong_digest_are_400_and_the_old_ones_stay(server):
-    assert server.ask("PUT", f"{JOB}/predictions", b"old", headers={"Content-Digest": digest(b"old")})[0] == 200
-    assert server.ask("PUT", f"{JOB}/predictions", b"new", headers={"Content-Digest": digest(b"old")})[0] == 400
-    assert server.job.predictions == b"old"
-
-
-def test_a_connection_is_kept_after_a_refusal_of_something_small(server):
-    for _ in range(3):
-        assert server.ask("POST", f"{API_PREFIX}/claim", b"x" * 1000, token="wrong")[0] == 401
-        server_socket = server.connection.sock
-        assert server.ask("POST", f"{API_PREFIX}/claim", CLAIM)[0] == 200
-        assert server.connection.sock is server_socket
-
-
-def test_a_compressed_body_is_not_taken(server):
-    status, _, _ = server.ask("POST", f"{API_PREFIX}/claim", b"x", headers={"Content-Encoding": "gzip"})
-    assert status == 415
-
-
-def test_a_body_that_trickles_is_given_up(server, monkeypatch):
-    from potato_training.runtime import agent_bodies
-
-    monkeypatch.setattr(agent_bodies.read_json, "__kwdefaults__", {"seconds": 0.0})
-    head = server.head("POST", f"{API_PREFIX}/claim", Content_Length=100)
-    with socket.create_connection(server.address, timeout=30) as sock:
-        sock.sendall(head + b"{")
-        assert sock.recv(65536).startswith(b"HTTP/1.1 408 ")
-
-
-# --- the bundle ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("wanted", "if_range", "status", "part"), [
-    (None, None, 200, (0, None)),
-    ("bytes=0-", None, 206, (0, None)),
-    ("bytes=5-", "etag", 206, (5, None)),
-    ("bytes=5-9", "etag", 206, (5, 10)),
-    ("bytes=5-99999999", "etag", 206, (5, None)),
-    ("bytes=-7", None, 206, (-7, None)),
-    ("bytes=5-", '"other"', 200, (0, None)),
-    ("bytes=5-", "W/etag", 200, (0, None)),
-    ("bytes=5-", "Sat, 01 Jan 2028 00:00:00 GMT", 200, (0, None)),
-    ("bytes=1-2,5-6", None, 200, (0, None)),
-    ("bytes=9-5", None, 200, (0, None)),
-    ("pages=1-2", None, 200, (0, None)),
-    ("bytes=-", None, 200, (0, None)),
-    ("bytes=99999999-", None, 416, None),
-    ("bytes=-0", None, 416, None),
-])
-def test_parts_of_the_bundle(server, wanted, if_range, status, part):
-    data = server.job.bundle.read_bytes()
-    etag = '"{}"'.format(server.job.message["bundle"]["etag"])
-    headers = {} if wanted is None else {"Range": wanted}
-    if if_range:
-        headers["If-Range"] = if_range.replace("etag", etag)
-    found, answer_headers, body = server.ask("GET", f"{JOB}/bundle", headers=headers)
-    whole = wanted == "bytes=0-"  # all of it is no part
-    assert found == (200 if whole else status)
-    assert answer_headers["accept-ranges"] == "bytes"
-    assert answer_headers["etag"] == etag
-    if part is None:
-        assert answer_headers["content-range"] == f"bytes */{len(data)}"
-        return
-    expected = data[part[0]:part[1]]
-    assert body == expected
-    if found == 206:
-        start = data.index(expected) if part[0] < 0 else part[0]
-        assert answer_headers["content-range"] == f"bytes {start}-{start + len(expected) - 1}/{len(data)}"
-
-
-def test_a_bundle_that_is_gone_is_no_job(server):
-    server.job.bundle.rename(server.job.bundle.with_name("elsewhere"))
-    server.intake.bundle_file = lambda job: type("B", (), {"path": job.bundle, "size": 5, "etag": "e"})
-    assert server.ask("GET", f"{JOB}/bundle")[0] == 404
-
-
-# --- the listener -------------------------------------------------------------------------------------
-
-
-def test_the_private_door_is_for_its_owner_only_and_leaves_nothing_behind(bench):
-    path = bench.listener.socket
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert path.parent.name.startswith("p-") and len(path.parent.name) == 10 and path.name == "s"
-    bench.listener.stop()
-    assert not path.parent.exists()
-    bench.listener.stop()  # twice is fine
-
-
-def test_silent_connections_do_not_stop_the_others(server):
-    """More connections that say nothing than there are threads."""
-    idle = [socket.create_connection(server.address) for _ in range(10)]
-    try:
-        assert server.ask("POST", f"{API_PREFIX}/claim", CLAIM)[0] == 200
-    finally:
-        for sock in idle:
-            sock.close()
-
-
-def test_headers_without_end_are_refused(server):
-    head = server.head("GET", f"{JOB}/bundle", X="x" * 100_000)
-    assert server.raw([head]).startswith(b"HTTP/1.1 413 ")
