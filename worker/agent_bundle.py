@@ -64,6 +64,7 @@ class Fetch:
                 why = str(error)
                 self._jobdir.remove(_PART)
             self._say("bundle: %s" % why)
+            self._pulse()  # what broke may have done so after a long silence
         raise NoBundle("the bundle did not arrive whole in %d attempts: %s" % (protocol.BUNDLE_ATTEMPTS, why))
 
     def _download(self) -> None:

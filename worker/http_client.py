@@ -1,5 +1,10 @@
 """HTTP/1.1 for the agent: one kept connection, over a unix socket or TCP, with a time-out on everything.
 
+Whoever takes a request and says nothing holds the agent for ``timeout`` and no longer, and so does whoever says
+something now and then. Every step has that time: sending, the answer's head, and its body (of a download each part),
+before them a proxy's word and TLS; each address of a name has CONNECT_S. A kept connection that turns out to be closed
+costs a second round. Only the resolver of names has bounds of its own.
+
 Only ``http.client`` underneath: an idle agent on a login node should weigh no more than it must. What
 the other side says is untrusted: answers are read up to a bound.
 """
@@ -13,6 +18,7 @@ import socket
 from typing import Any, BinaryIO, Callable, Dict, Iterator, Optional
 from urllib.parse import urlsplit
 
+from .http_answer import TimelyResponse
 from .http_upload import TooShort, Upload
 
 _MAX_ANSWER = 4 << 20
@@ -118,6 +124,7 @@ class Client:
         if self._kept is None:
             self._kept = self._connect(self._address, self.timeout)
             self._kept._create_connection = _open_tcp  # type: ignore[attr-defined]
+            self._kept.response_class = TimelyResponse
         if self._kept.sock is not None:
             self._kept.sock.settimeout(self.timeout)
         self._kept.timeout = self.timeout
@@ -151,6 +158,7 @@ class Client:
 
     def _whole(self, response: http.client.HTTPResponse) -> Answer:
         with self._broken_is_unreachable():
+            _renew(response)
             body = response.read(_MAX_ANSWER + 1)
             if len(body) <= _MAX_ANSWER and response.length:
                 raise http.client.IncompleteRead(body, response.length)
@@ -174,6 +182,7 @@ class Download:
         if self._left == 0:
             return b""
         with self._client._broken_is_unreachable():
+            _renew(self._response)
             block = self._response.read1(_BLOCK if self._left is None else min(_BLOCK, self._left))
             if self._left is not None:
                 if not block:
@@ -223,6 +232,11 @@ def _open_tcp(address: Any, timeout: float, source: Any = None) -> socket.socket
     sock = socket.create_connection(address, min(timeout, CONNECT_S), source)
     sock.settimeout(timeout)
     return sock
+
+
+def _renew(response: http.client.HTTPResponse) -> None:
+    assert isinstance(response, TimelyResponse)
+    response.renew()
 
 
 def encode(value: Any) -> bytes:

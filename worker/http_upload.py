@@ -54,16 +54,15 @@ class Upload:
             if self._arrived(_PULSE_S):
                 break
             self._each_block()
-        begun = self._begun
+        usual: Any = self._connection.response_class
 
-        class Resumed(http.client.HTTPResponse):
-            def __init__(self, *arguments: Any, **options: Any):
-                super().__init__(*arguments, **options)
-                if begun:
-                    self.fp = io.BufferedReader(_Resumed(begun, self.fp))
+        def resumed(*arguments: Any, **options: Any) -> http.client.HTTPResponse:
+            response: http.client.HTTPResponse = usual(*arguments, **options)
+            if self._begun:
+                response.fp = io.BufferedReader(_Resumed(self._begun, response.fp))
+            return response
 
-        usual = self._connection.response_class
-        self._connection.response_class = Resumed
+        self._connection.response_class = resumed  # type: ignore[assignment]
         try:
             with self._guard():
                 return self._connection.getresponse()
