@@ -305,6 +305,7 @@ def potato_python():
 
 # --- a browser: one for the session, whoever asks ------------------------------------------------------
 
+CHROMIUM = ("chromium-headless-shell", "chromium")
 #: No sandbox as root in a container; nothing of its own that asks other hosts.
 CHROMIUM_ARGS = [
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -314,17 +315,21 @@ CHROMIUM_ARGS = [
 
 @pytest.fixture(scope="session")
 def chromium():
-    """The browser's program: one that is here, else from apt-get where that is allowed. Skips saying why."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
+    """The browser's program: one that is here, else from apt-get where that is allowed. Skips saying why.
+
+    The shell without a window first: the whole browser, also a headless one, draws a window that nobody sees.
+    """
+    for name in (*CHROMIUM, "chromium-browser", "google-chrome"):
         if found := shutil.which(name):
             return found
     if os.geteuid() == 0 and shutil.which("apt-get"):
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", "-qy", "--no-install-recommends", "chromium"]
-        for command in (["apt-get", "update", "-q"], install):
+        install = ["apt-get", "install", "-qy", "--no-install-recommends"]
+        for command in (["apt-get", "update", "-q"], [*install, CHROMIUM[0]], [*install, CHROMIUM[1]]):
             done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if found := shutil.which("chromium"):
-            return found
+            for name in CHROMIUM:
+                if found := shutil.which(name):
+                    return found
         pytest.skip(f"NO BROWSER: apt-get could not install chromium: {(done.stdout + done.stderr)[-300:]}")
     pytest.skip("NO BROWSER: chromium is not installed, and only root may install it: apt-get install chromium")
 
