@@ -50,7 +50,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return 2
     jobdir = JobDir(job_dir)
     jobdir.create()
-    return tunnel(jobdir, address, token, Ears(0), parse_gpus(hello))
+    return tunnel(jobdir, address, token, Ears(0), parse_gpus(hello), json.loads(hello).get("forwarded") is True)
 
 
 def parse_arguments(arguments: List[str]) -> str:
@@ -67,9 +67,11 @@ def parse_arguments(arguments: List[str]) -> str:
     return str(parser.parse_args(arguments).job_dir)
 
 
-def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears, gpus: Sequence[str] = ()) -> int:
+def tunnel(
+    jobdir: JobDir, address: str, token: str, ears: Ears, gpus: Sequence[str] = (), forwarded: bool = False
+) -> int:
     """One job through a socket: as its agent, or as the messenger to the agent that is alive. ``gpus``: UUIDs
-    of the cards that would do for the worker."""
+    of the cards that would do for the worker. ``forwarded``: the socket was made here by a login."""
     lock = Lock(jobdir.path(protocol.AGENT_LOCK))
     ours = lock.take()
     if not ours:
@@ -86,8 +88,9 @@ def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears, gpus: Sequence[
     announce("agent %d generation %d" % (os.getpid(), generation))
     ears.listen_to_signals()
     ears.at_the_end_of_stdin(lambda: keep(jobdir))
+    used: List[str] = []
     try:
-        while not work(jobdir, generation, ears, gpus):
+        while not work(jobdir, generation, ears, gpus, used):
             say("somebody has just attached; going on")
     except Superseded as other:
         say("%s; leaving everything to it" % other)
@@ -98,26 +101,27 @@ def tunnel(jobdir: JobDir, address: str, token: str, ears: Ears, gpus: Sequence[
     except OSError as error:  # a full disk, mostly; the next agent finds what is there
         say("%s: %s" % (jobdir.root, error.strerror or error))
         return 1
+    finally:
+        if forwarded:
+            shut_doors(jobdir, generation, used)
     close_door(jobdir, generation)
     return 0
 
 
-def work(jobdir: JobDir, generation: int, ears: Ears, gpus: Sequence[str]) -> bool:
+def work(jobdir: JobDir, generation: int, ears: Ears, gpus: Sequence[str], used: List[str]) -> bool:
     """Does the job as far as the link allows. True when it is reported; False when the link was given up
-    in the very moment in which somebody attached."""
+    in the very moment in which somebody attached. Adds to ``used`` the sockets that it was at."""
     _, address, token = read_attach(jobdir) or (0, "", "")
     link = Link(address, token, jobdir=jobdir, generation=generation)
     try:
         JobAgent(jobdir, link, JobLauncher(LocalLauncher(gpus=gpus)), ears, say=say).run()
-    except Superseded:
-        shut_door(link.address, (read_attach(jobdir) or (0, "", ""))[1])
-        raise
     except GaveUp:
         now = read_attach(jobdir)
         if now is None or now[0] != generation or not now[1] or now[1:] == (link.address, link.token):
             raise
         return False
     finally:
+        used += link.used
         link.close()
     return True
 
@@ -131,13 +135,15 @@ def close_door(jobdir: JobDir, generation: int) -> None:
             write_attach(jobdir, generation)
 
 
-def shut_door(address: str, other: str) -> None:
-    """Removes the forwarded socket's directory of an agent that leaves for one on another login node: nobody else
-    will come by here."""
-    if _DOOR.fullmatch(address) and address != other:
-        import shutil
+def shut_doors(jobdir: JobDir, generation: int, used: Sequence[str]) -> None:
+    """Removes the directories of the sockets that logins have made for this agent, which leaves: whoever comes next
+    makes one of his own, and may come by another login node."""
+    later = read_attach(jobdir)
+    for address in used:
+        if _DOOR.fullmatch(address) and (later is None or later[0] <= generation or later[1] != address):
+            import shutil
 
-        shutil.rmtree(os.path.dirname(address), ignore_errors=True)
+            shutil.rmtree(os.path.dirname(address), ignore_errors=True)
 
 
 def bring_news(jobdir: JobDir, address: str, token: str, seconds: float = 5.0) -> None:

@@ -48,6 +48,7 @@ class Link:
         self.generation = generation
         self.token = token
         self.address = address
+        self.used = [address]      #: all that it has been at
         self._jobdir = jobdir
         self._connect = connect
         self._clock = clock
@@ -168,6 +169,7 @@ class Link:
             return False
         self._client.close()
         self.address, self.token = address, token
+        self.used.append(address)
         self._client = Client(address, token, timeout=self.timeout_s, connect=self._connect)
         return True
 

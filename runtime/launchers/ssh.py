@@ -140,7 +140,7 @@ class SshLauncher:
         self._desk.step(f"starting the agent on {self.address}")
         text = script(self._desk.run_dir, "launch.sh")
         mark, until = new_mark(), time.monotonic() + bounds().ssh_call_s
-        hello: dict[str, Any] = {"socket": there, "token": new_token()}
+        hello: dict[str, Any] = {"socket": there, "token": new_token(), "forwarded": True}
         if probe is not None and probe.choice.candidates:
             hello["gpus"] = list(probe.choice.candidates)
         feed = [*opening(text, mark, [code.code_hash()]), json.dumps(hello).encode() + b"\n"]

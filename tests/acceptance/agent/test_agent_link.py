@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import threading
 from pathlib import Path
 
+import pytest
 from potato_training.worker.agent_link import read_attach, write_attach
 
 RUNNING = ["event", "status", {"state": "running", "step": "fit"}]
@@ -149,6 +151,37 @@ def test_an_agent_that_slept_too_long_understands_410(bench):
     assert agent.wait(60) == 0
     assert not worker.is_alive()
     assert job.result["reason"] == "gone"
+
+
+@pytest.mark.parametrize("forwarded", [True, False])
+@pytest.mark.parametrize("end", ["reported", "given up", "superseded", "released"])
+def test_an_agent_takes_its_doors_along(bench, end, forwarded):
+    """The directories of the sockets that logins have made for it: the next login may lead to another machine. What is
+    a server's own, on its machine, is not the agent's to remove."""
+    bench.add_job(LONG, grace_seconds=0.1, give_up_s=1 if end == "given up" else 30)
+    first = bench.listener
+    agent = bench.start_agent(forwarded=forwarded)
+    bench.wait_for_worker_event(event="status")
+    second = bench.new_listener()
+    doors = [listener.socket.parent for listener in (first, second)]
+    for door in doors:
+        (door / "mark").touch()     # so that the listener's own end does not remove it
+    bench.start_agent(socket=second.socket, forwarded=forwarded)    # a messenger, as another login brings one
+    first.stop()                                                    # that login is over
+    batches = bench.job.batches
+    bench.wait_until(lambda: bench.job.batches > batches + 1, "words through the other door")
+    if end == "reported":
+        go(bench)
+    elif end == "superseded":
+        write_attach(bench.jobdir, 2, "/tmp/p-00000000/s", "t")
+    elif end == "released":
+        bench.jobdir.remove("attach.json")
+    if end != "reported":
+        second.stop()
+    agent.wait(60)
+    assert [door.exists() for door in doors] == [not forwarded, not forwarded]
+    for door in doors:
+        shutil.rmtree(door, ignore_errors=True)
 
 
 def test_two_agents_at_once_are_one_agent_and_a_messenger(bench):
