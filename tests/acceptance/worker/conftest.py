@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import random
@@ -42,9 +44,10 @@ def make_rows(prefix, count, seed=1, schemas=SCHEMAS):
 class Job:
     """A job directory with a bundle and a spec; ``start`` and ``run`` start the worker in it."""
 
-    def __init__(self, directory, wait_until):
+    def __init__(self, directory, wait_until, warm=None):
         self.dir = Path(directory)
         self.wait_until = wait_until
+        self.warm = warm
         self.process = None
 
     def write(self, trainer, schemas=("sentiment",), train=60, val=12, test=12, unlabeled=10, splits=None, **spec):
@@ -81,11 +84,15 @@ class Job:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **(env or {})}
         for name in ("events.jsonl", "stderr.log"):
             (self.dir / name).touch()
+        arguments = ["--spec", "spec.json", "--exit-code-file", "exit_code"]
         with open(self.dir / "events.jsonl", "ab") as out, open(self.dir / "stderr.log", "ab") as err:
-            self.process = subprocess.Popen(
-                [str(python), "-m", "potato_training.worker", "--spec", "spec.json", "--exit-code-file", "exit_code"],
-                cwd=self.dir, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=err, start_new_session=True,
-                **options)
+            how = {"cwd": self.dir, "env": environment, "stdout": out, "stderr": err, **options}
+            if self.warm:
+                assert python == sys.executable and code is None
+                self.process = self.warm.start("potato_training.worker", arguments, **how)
+            else:
+                self.process = subprocess.Popen([str(python), "-m", "potato_training.worker", *arguments],
+                                                stdin=subprocess.PIPE, start_new_session=True, **how)
         return self
 
     def run(self, **options):
@@ -145,10 +152,30 @@ class Job:
 @pytest.fixture
 def make_job(tmp_path, wait_until):
     """``make_job("test-quick", schemas=..., params=..., ...)``: a Job; what it started is gone after the test."""
+    with _jobs(tmp_path, wait_until) as make:
+        yield make
+
+
+@pytest.fixture
+def quick_job(tmp_path, wait_until, warm):
+    """The same in a process that has its libraries already: for all that is not about how a process starts."""
+    with _jobs(tmp_path, wait_until, warm) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def make_jobs(tmp_path_factory, wait_until):
+    """As make_job, for jobs that several tests look at."""
+    with _jobs(tmp_path_factory.mktemp("jobs"), wait_until) as make:
+        yield make
+
+
+@contextlib.contextmanager
+def _jobs(folder, *how):
     jobs = []
 
     def make(trainer, name="job", **options):
-        job = Job(tmp_path / name, wait_until).write(trainer, **options)
+        job = Job(folder / name, *how).write(trainer, **options)
         jobs.append(job)
         return job
 
@@ -156,7 +183,18 @@ def make_job(tmp_path, wait_until):
     for job in jobs:
         if job.process is not None and job.process.poll() is None:
             os.killpg(job.process.pid, signal.SIGKILL)
-            job.process.wait()
+            job.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def warm(request):
+    """A Python that has the test file's ``LIBRARIES``; see tests/fixtures/warm."""
+    spec = importlib.util.spec_from_file_location("warm", ROOT / "tests" / "fixtures" / "warm" / "warm.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.Warm(*request.module.LIBRARIES)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -10,6 +10,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+#: Of the quick jobs; the names below a library are what it imports on first use.
+LIBRARIES = ("torch", "transformers", "peft", "transformers.models.bert.modeling_bert",
+             "transformers.models.distilbert.modeling_distilbert", "transformers.models.gpt2.modeling_gpt2")
+
 PIPELINE = """
 import json, sys
 from transformers import pipeline
@@ -57,11 +61,11 @@ def in_a_fresh_process(script, *arguments, texts):
 @pytest.mark.sample("bert-None", "gpt2-lora4")
 @pytest.mark.parametrize(("model", "lora"), [
     ("bert", None), ("gpt2", None), ("bert", {}), ("distilbert", {"r": 4}), ("gpt2", {})])
-def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(make_job, models, model, lora):
+def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(quick_job, models, model, lora):
     """As transformers' pipeline loads it; a LoRA model also as its adapter, which holds all that was trained."""
     if lora is not None:
         pytest.importorskip("peft")
-    job = make_job("hf-text-classification", params=params(models[model], lora=lora))
+    job = quick_job("hf-text-classification", params=params(models[model], lora=lora))
     assert job.run() == 0, job.stderr[-3000:]
     directory = job.dir / "artifacts" / "sentiment"
     rows = [r for r in job.predictions() if r["split"] == "test"]
@@ -78,8 +82,8 @@ def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(mak
         assert job.last["metrics"]["sentiment"]["test"]["accuracy"] > 0.6
 
 
-def test_every_kind_is_trained_with_its_own_problem(make_job, models):
-    job = make_job("hf-text-classification", schemas=("sentiment", "stars", "topics"), train=90,
+def test_every_kind_is_trained_with_its_own_problem(quick_job, models):
+    job = quick_job("hf-text-classification", schemas=("sentiment", "stars", "topics"), train=90,
                    params=params(models["gpt2"], class_weights=True, early_stopping=0, gradient_accumulation=2))
     assert job.run() == 0, job.stderr[-3000:]
     kinds = {}
@@ -121,8 +125,8 @@ def test_a_job_that_was_killed_and_requeued_ends_in_the_same_model(make_job, mod
     assert not (job.dir / "checkpoints").exists() and not (whole.dir / "checkpoints").exists()
 
 
-def test_a_loss_that_explodes_ends_the_run_with_the_step(make_job, models):
-    job = make_job("hf-text-classification", params=params(models["bert"], learning_rate=1e30, precision="fp32"))
+def test_a_loss_that_explodes_ends_the_run_with_the_step(quick_job, models):
+    job = quick_job("hf-text-classification", params=params(models["bert"], learning_rate=1e30, precision="fp32"))
     assert job.run() == 1
     message = job.last["message"]
     assert "at step" in message and "lower the learning rate or use fp32" in message
@@ -130,8 +134,8 @@ def test_a_loss_that_explodes_ends_the_run_with_the_step(make_job, models):
     assert not (job.dir / "predictions.jsonl").exists()
 
 
-def test_stop_and_keep_keeps_what_was_learned(make_job, models):
-    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1000, early_stopping=0))
+def test_stop_and_keep_keeps_what_was_learned(quick_job, models):
+    job = quick_job("hf-text-classification", params=params(models["bert"], epochs=1000, early_stopping=0))
     job.start()
     job.until('"phase":"fit"')
     job.control("keep")
@@ -149,8 +153,8 @@ def test_a_cancel_ends_it_at_any_point(make_job, models, when):
     assert job.last["status"] == "cancelled"
 
 
-def test_a_cancel_while_it_predicts(make_job, models):
-    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1), unlabeled=60000).start()
+def test_a_cancel_while_it_predicts(quick_job, models):
+    job = quick_job("hf-text-classification", params=params(models["bert"], epochs=1), unlabeled=60000).start()
     job.until('"phase":"predict"')
     job.control("stop")
     assert job.end() == 4
@@ -195,18 +199,18 @@ def test_a_model_in_the_cache_is_found_without_a_network(make_job, models, tmp_p
     (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is not in"),
     (lambda d: (d / "model.safetensors").rename(d / "pytorch_model.bin"), "model.safetensors is not in"),
 ])
-def test_a_model_directory_that_is_not_whole(make_job, models, tmp_path, spoil, says):
+def test_a_model_directory_that_is_not_whole(quick_job, models, tmp_path, spoil, says):
     import shutil
 
     shutil.copytree(models["bert"], tmp_path / "model")
     spoil(tmp_path / "model")
-    job = make_job("hf-text-classification", params=params(str(tmp_path / "model")))
+    job = quick_job("hf-text-classification", params=params(str(tmp_path / "model")))
     assert job.run() == 1
     assert says in job.last["message"]
 
 
-def test_a_directory_that_is_not_there(make_job):
-    job = make_job("hf-text-classification", params=params("/no/such/model"))
+def test_a_directory_that_is_not_there(quick_job):
+    job = quick_job("hf-text-classification", params=params("/no/such/model"))
     assert job.run() == 1
     assert "there is no directory /no/such/model" in job.last["message"]
 
@@ -221,12 +225,12 @@ def test_a_local_model_needs_no_network(make_job, models):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_a_device_that_is_missing_falls_back_with_a_warning(make_job, models):
+def test_a_device_that_is_missing_falls_back_with_a_warning(quick_job, models):
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("it is not missing here")
-    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1),
+    job = quick_job("hf-text-classification", params=params(models["bert"], epochs=1),
                    limits={"device": "cuda:0", "num_threads": 1})
     assert job.run() == 0
     assert any(w.startswith("cuda:0 was asked for and is not there") for w in job.logs("warning"))
@@ -243,7 +247,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("model", ["bert", "gpt2"])
-def test_odd_data_sets(make_job, models, model):
+def test_odd_data_sets(quick_job, models, model):
     """One run, a scheme for each odd set."""
     rows, schemas = [], []
     for name, pairs in ODD.items():
@@ -251,7 +255,7 @@ def test_odd_data_sets(make_job, models, model):
         schemas.append({"name": name, "annotation_type": "radio", "kind": "nominal", "labels": labels})
         rows += [{"id": f"{name}{n}", "text": text, "labels": {name: label}} for n, (text, label) in enumerate(pairs)]
     empty = {"id": "e", "text": "", "labels": {}}
-    job = make_job("hf-text-classification", schemas=schemas, params=params(models[model], epochs=2),
+    job = quick_job("hf-text-classification", schemas=schemas, params=params(models[model], epochs=2),
                    splits={"train": rows, "val": rows, "unlabeled": [empty]})
     assert job.run() == 0, job.stderr[-3000:]
     assert len(job.predictions()) == (len(rows) + 1) * len(ODD)

@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
+LIBRARIES = ("torch", "transformers", "peft", "transformers.models.llama.modeling_llama")      # of the quick jobs
+
 MAKE = """
 import sys, torch, transformers as t
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -79,8 +81,8 @@ def splits(rows, **counts):
             for seed, (split, n) in enumerate(counts.items(), 1)}
 
 
-def test_what_the_saved_adapter_says_in_a_process_without_this_package_is_what_was_predicted(make_job, rows, model):
-    job = make_job("llm-lora", schemas=[SCHEMA], params=params(model), include_unlabeled=False,
+def test_what_the_saved_adapter_says_in_a_process_without_this_package_is_what_was_predicted(quick_job, rows, model):
+    job = quick_job("llm-lora", schemas=[SCHEMA], params=params(model), include_unlabeled=False,
                    splits=splits(rows, train=60, val=12, test=12))
     assert job.run() == 0, job.stderr[-3000:]
     assert job.last["metrics"]["mood"]["test"]["accuracy"] > 0.6
@@ -114,19 +116,19 @@ def test_a_killed_and_requeued_job_ends_in_the_same_adapter_under_any_hash_seed(
     assert (job.dir / "predictions.jsonl").read_bytes() == (whole.dir / "predictions.jsonl").read_bytes()
 
 
-def test_odd_texts_and_several_schemes(make_job, model):
+def test_odd_texts_and_several_schemes(quick_job, model):
     """Each scheme's model is loaded from its files; empty texts, long ones and other scripts are asked about."""
     odd = ["great " * 20000, "😀 טוב מאוד", "", "\ud83d half a pair", "好" * 300, "plain"]
     schemas = [dict(SCHEMA, name=name) for name in ("one", "two")]
     rows = [json.dumps({"id": f"{n}", "text": text, "labels": {s["name"]: SCHEMA["labels"][n % 3] for s in schemas}})
             for n, text in enumerate(odd)]
-    job = make_job("llm-lora", schemas=schemas, params=params(model, epochs=1), splits={"train": rows, "val": rows})
+    job = quick_job("llm-lora", schemas=schemas, params=params(model, epochs=1), splits={"train": rows, "val": rows})
     assert job.run() == 0, job.stderr[-3000:]
     assert len(job.predictions()) == 2 * len(odd)
 
 
-def test_a_keep_while_it_trains(make_job, rows, model):
-    job = make_job("llm-lora", schemas=[SCHEMA], params=params(model, epochs=1000),
+def test_a_keep_while_it_trains(quick_job, rows, model):
+    job = quick_job("llm-lora", schemas=[SCHEMA], params=params(model, epochs=1000),
                    splits=splits(rows, train=40, val=10)).start()
     job.until('"phase":"fit"')
     job.control("keep")
@@ -138,8 +140,8 @@ def test_it_does_what_any_trainer_must(model, conforms):
     conforms("llm-lora", model=model, epochs=1, max_length=96)
 
 
-def test_four_bits_without_a_gpu_are_refused_with_the_reason(make_job, rows, model):
-    job = make_job("llm-lora", schemas=[SCHEMA], params=params(model, four_bit="always"),
+def test_four_bits_without_a_gpu_are_refused_with_the_reason(quick_job, rows, model):
+    job = quick_job("llm-lora", schemas=[SCHEMA], params=params(model, four_bit="always"),
                    splits=splits(rows, train=10))
     assert job.run() == 1
     assert "4-bit weights need a CUDA device and bitsandbytes" in job.last["message"]

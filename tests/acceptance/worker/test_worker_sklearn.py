@@ -11,17 +11,20 @@ import pytest
 pytest.importorskip("sklearn")
 pytest.importorskip("skops")
 
+LIBRARIES = ("sklearn.linear_model", "sklearn.feature_extraction.text", "skops.io")     # of the quick jobs
+
 RELOAD = """
 import json, sys
 from potato_training.worker.trainers.sklearn_text import SklearnText
-model = SklearnText.load(sys.argv[1])
-json.dump(model.predict(json.load(sys.stdin)), sys.stdout)
+told = json.load(sys.stdin)
+json.dump({folder: SklearnText.load(folder).predict(texts) for folder, texts in told.items()}, sys.stdout)
 """
 
 
-@pytest.fixture
-def learned(make_job):
-    job = make_job("sklearn-text", schemas=("sentiment", "stars", "topics"))
+@pytest.fixture(scope="module")
+def learned(make_jobs):
+    """A job that has ended; for reading only."""
+    job = make_jobs("sklearn-text", schemas=("sentiment", "stars", "topics"))
     assert job.run() == 0, job.stderr
     return job
 
@@ -39,13 +42,15 @@ def test_every_kind_learns_and_is_scored(learned):
 
 
 def test_a_fresh_process_gives_the_same_predictions(learned):
-    for name in ("sentiment", "stars", "topics"):
-        rows = [r for r in learned.predictions() if r["schema_name"] == name and r["split"] == "test"]
-        texts = {r["id"]: r["text"] for r in map(json.loads, (learned.dir / "bundle" / "test.jsonl").open())}
-        done = subprocess.run([sys.executable, "-c", RELOAD, str(learned.dir / "artifacts" / name)], check=True,
-                              input=json.dumps([texts[r["instance_id"]] for r in rows]), capture_output=True, text=True)
+    texts = {r["id"]: r["text"] for r in map(json.loads, (learned.dir / "bundle" / "test.jsonl").open())}
+    rows = {name: [r for r in learned.predictions() if r["schema_name"] == name and r["split"] == "test"]
+            for name in ("sentiment", "stars", "topics")}
+    asked = {str(learned.dir / "artifacts" / name): [texts[r["instance_id"]] for r in rows[name]] for name in rows}
+    done = subprocess.run([sys.executable, "-c", RELOAD], check=True, input=json.dumps(asked), capture_output=True,
+                          text=True)
+    for name, found in zip(rows, json.loads(done.stdout).values(), strict=True):
         labels = learned.last["label_order"][name]
-        for row, scores in zip(rows, json.loads(done.stdout), strict=True):
+        for row, scores in zip(rows[name], found, strict=True):
             assert row["scores"] == {k: pytest.approx(p, abs=2e-6) for k, p in zip(labels, scores, strict=True)}
 
 
@@ -103,22 +108,25 @@ ODD = {
 }
 
 
-def test_odd_data_sets_are_learned(make_job):
-    """One run, a scheme for each odd set."""
+@pytest.mark.parametrize("long", [True, False])
+def test_odd_data_sets_are_learned(quick_job, long):
+    """One run, a scheme for each odd set; the long texts alone, since every scheme's model predicts every text."""
     rows, schemas = [], []
-    for name, (pairs, labels, kind) in ODD.items():
+    odd = {name: what for name, what in ODD.items() if (name == "long texts") is long}
+    for name, (pairs, labels, kind) in odd.items():
         schemas.append(schema(labels, kind, name))
         rows += [json.dumps({"id": f"{name}{n}", "text": text, "labels": {name: label}})
                  for n, (text, label) in enumerate(pairs)]
-    job = make_job("sklearn-text", schemas=schemas, splits={"train": rows, "val": rows})
+    job = quick_job("sklearn-text", schemas=schemas, splits={"train": rows, "val": rows})
     assert job.run() == 0, job.stderr
-    assert len(job.predictions()) == len(rows) * len(ODD)
-    for name, (pairs, labels, kind) in ODD.items():
+    predictions = job.predictions()
+    assert len(predictions) == len(rows) * len(odd)
+    for name, (pairs, labels, kind) in odd.items():
         scores = job.last["metrics"][name]["val"]
         assert scores["n"] == len(pairs)
         if name not in ("five labels once each", "4+1"):
             assert scores["accuracy"] == 1.0, name
-        for row in job.predictions():
+        for row in predictions:
             if row["schema_name"] == name:
                 assert set(row["payload"] if kind == "multilabel" else [row["payload"]]) <= set(labels)
 
@@ -129,24 +137,24 @@ def test_odd_data_sets_are_learned(make_job):
     ([("good", "a")] * 5, 'all 5 annotations are "a"; at least 2 labels are needed'),
     ([("", "a"), (" ", "b")], "nothing to train on"),
 ])
-def test_data_sets_that_cannot_be_learned_are_refused_with_the_reason(make_job, pairs, says):
-    job = make_job("sklearn-text", schemas=[schema(["a", "b"])], splits={"train": items(pairs)})
+def test_data_sets_that_cannot_be_learned_are_refused_with_the_reason(quick_job, pairs, says):
+    job = quick_job("sklearn-text", schemas=[schema(["a", "b"])], splits={"train": items(pairs)})
     assert job.run() == 1
     assert says in job.last["message"]
 
 
-def test_labels_without_train_items_are_named_and_never_predicted(make_job):
+def test_labels_without_train_items_are_named_and_never_predicted(quick_job):
     rows = items([("good", "a"), ("bad", "b")] * 15)
-    job = make_job("sklearn-text", schemas=[schema(["c", "a", "b"])], splits={"train": rows, "val": rows})
+    job = quick_job("sklearn-text", schemas=[schema(["c", "a", "b"])], splits={"train": rows, "val": rows})
     assert job.run() == 0
     assert any("1 of 3 labels have no train items" in w and "c" in w for w in job.logs("warning"))
     assert {r["payload"] for r in job.predictions()} == {"a", "b"}
     assert all(r["scores"]["c"] == 0 for r in job.predictions())
 
 
-def test_it_is_stopped_at_once_while_scikit_learn_computes(make_job):
+def test_it_is_stopped_at_once_while_scikit_learn_computes(quick_job):
     pairs = [(f"w{n} w{n * 7 % 997} w{n * 13 % 991} " * 12, LABELS[n % 200]) for n in range(6000)]
-    job = make_job("sklearn-text", schemas=[schema(LABELS)], splits={"train": items(pairs)}, params={"C": 1000.0})
+    job = quick_job("sklearn-text", schemas=[schema(LABELS)], splits={"train": items(pairs)}, params={"C": 1000.0})
     job.start()
     job.until('"step":"fitting"')
     job.control("stop")
