@@ -1,12 +1,15 @@
 """Automatic runs: after enough new annotations, and always a sentence that says why none was started.
 
 What was counted at the last run is in the ledger, so a restart starts nothing. One process of a project
-watches at a time; whoever serves the project may ask it to ``look`` as often as it likes.
+watches at a time, and leaves what it says where the others find it; whoever serves the project may ask it to
+``look`` as often as it likes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..schema.errors import UserError
+from ..worker.jobdir import write_private
 from . import places
 from .places import Places
 from .request import chosen_schemas, chosen_trainer
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 #: Between two looks at the annotators' files, and how many times as long as the last count took at least.
 _LOOK_S = 3.0
 _SHARE = 20
+_TOLD = "auto.json"
 #: After a start that was refused.
 _AGAIN_S = 60.0
 
@@ -54,11 +59,15 @@ class AutoRetrain:
         if time.monotonic() < self._next_look:
             return False
         self._next_look = time.monotonic() + _LOOK_S
+        before = self._told
         try:
             self._told = self._look()
         except UserError as error:
             self._next_look = time.monotonic() + _LOOK_S * 3
             self._told = {"enabled": True, "words": f"none started: {error.message.splitlines()[0]}"}
+        if self._lock is not None and self._told != before:
+            with contextlib.suppress(OSError):
+                write_private(str(self._places.root / _TOLD), json.dumps(self._told) + "\n")
         return True
 
     def close(self) -> None:
@@ -76,7 +85,7 @@ class AutoRetrain:
         if not config.training["enabled"]:
             return told | {"words": "none: model_training.enabled is false"}
         if not self._take_lock():
-            return told | {"words": "another server of this project watches"}
+            return told | {"words": "another server of this project watches"} | self._of_the_other()
         info = chosen_trainer(rules["trainer"])
         schemas = chosen_schemas(config, info, rules["schemas"])
         now = self._count(config)
@@ -108,6 +117,14 @@ class AutoRetrain:
         ensure_supervisor(self._places)
         return run
 
+    def _of_the_other(self) -> dict[str, Any]:
+        """What the process that watches has said last."""
+        try:
+            told = json.loads((self._places.root / _TOLD).read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return told if isinstance(told, dict) and isinstance(told.get("words"), str) else {}
+
     def _take_lock(self) -> bool:
         if self._lock is None:
             descriptor = os.open(self._places.root / "auto.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -137,8 +154,6 @@ class AutoRetrain:
 
 def last_counts(store: Store, where: Places, schemas: tuple[str, ...]) -> dict[str, int]:
     """Annotations of each schema when a run last learnt from it; a schema that none has is not there."""
-    import json
-
     found: dict[str, int] = {}
     for run in store.runs(200):
         wanted = [name for name in schemas if name in run.schemas and name not in found]

@@ -103,14 +103,26 @@ def test_a_run_that_goes_on_is_waited_for(study, server, words):
     assert study.runs()[0].trigger == "auto"
 
 
-def test_one_server_watches(study, server):
-    auto(study, update_frequency=1000)
+def test_one_server_watches_and_each_says_why_none_was_started(study, server):
+    """Whichever worker of a server answers, the page says the same; a watcher that dies is followed by the other."""
+    process, _ = study.train("test-quick")
+    study.finish(process)
+    auto(study)
     sites = [server(), server()]
 
-    def told():
-        texts = [site.get("api/status").json["auto_retrain"]["words"] for site in sites]
-        one = [text for text in texts if "another server of this project watches" in text]
-        other = [text for text in texts if "of 1000 new annotations" in text]
-        return len(one) == len(other) == 1
+    def all_say(part):
+        def told():
+            texts = {site.get("api/status").json["auto_retrain"]["words"] for site in sites}
+            return len(texts) == 1 and part in texts.pop()
 
-    study.wait_until(told, "one that watches and one that says so")
+        study.wait_until(told, part)
+
+    all_say("waiting: 0 of 10 new annotations")
+    annotate(study, 4)
+    all_say("waiting: 4 of 10 new annotations")
+    sites.pop(0).process.kill()
+    annotate(study, 5)
+    all_say("waiting: 5 of 10 new annotations")
+    annotate(study, 12)
+    study.wait_until(lambda: len(study.runs()) == 2, "the automatic run")
+    assert study.ended(study.runs()[0].run_id).trigger == "auto"
