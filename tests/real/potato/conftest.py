@@ -59,21 +59,26 @@ def login(lab, project, wait_until, slurm_cluster):
 # --- both packages in one environment -------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def beside(potato_python):
-    """Folders for PYTHONPATH that put what this program needs beside Potato."""
+def _installed(potato_python, name, needs):
+    """A folder for PYTHONPATH with packages that are not Potato's own."""
     home = potato_python.parents[1]
-    target = home.with_name(f"{home.name}-beside")
-    with home.with_name("beside.lock").open("w") as lock:
+    target = home.with_name(f"{home.name}-{name}")
+    with home.with_name(f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / "COMPLETE").exists():
             shutil.rmtree(target, ignore_errors=True)
             command = [potato_python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", target]
-            done = subprocess.run([*command, *NEEDS], capture_output=True, text=True, timeout=600)
+            done = subprocess.run([*command, *needs], capture_output=True, text=True, timeout=600)
             if done.returncode:
-                pytest.skip(f"NO POTATO: {', '.join(NEEDS)} could not be installed: {done.stderr.strip()[-500:]}")
-            (target / "COMPLETE").write_text("\n".join(NEEDS))
+                pytest.skip(f"NO POTATO: {', '.join(needs)} could not be installed: {done.stderr.strip()[-500:]}")
+            (target / "COMPLETE").write_text("\n".join(needs))
     return target
+
+
+@pytest.fixture(scope="session")
+def beside(potato_python):
+    """What this program needs beside Potato."""
+    return _installed(potato_python, "beside", NEEDS)
 
 
 @pytest.fixture(scope="session")
@@ -197,11 +202,13 @@ class Potato:
         self.env = {**study.env, **more, **(env or {})}
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(
-                [python, "-m", "potato_training.cli", "start", "config.yaml", "-p", str(self.port), "--host",
-                 "127.0.0.1", *arguments],
+                [python, "-m", *self.command(*arguments)],
                 cwd=study.root, env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             )
         study.started.append(self.process)
+
+    def command(self, *arguments):
+        return ["potato_training.cli", "start", "config.yaml", "-p", str(self.port), "--host", "127.0.0.1", *arguments]
 
     @property
     def printed(self):
@@ -233,6 +240,14 @@ class Potato:
         assert answer.status == 302, answer.text
         visitor.get("/annotate")
         return visitor
+
+
+class Gunicorn(Potato):
+    """Two workers of one Potato; who answers is chance. ``arguments`` are gunicorn's."""
+
+    def command(self, *arguments):
+        return ["gunicorn", "--bind", f"127.0.0.1:{self.port}", "--workers", "2", "--threads", "4", *arguments,
+                'potato.flask_server:create_app("config.yaml")']
 
 
 class Admin(Visitor):
@@ -274,5 +289,19 @@ def potato_server(both):
     def start(study, *arguments, config=None, env=None):
         prepared(study, **(config or {}))
         return Potato(study, both, *arguments, env=env).up()
+
+    return start
+
+
+@pytest.fixture
+def gunicorn(potato_python, both):
+    """``gunicorn(study, *arguments)``: a Potato that answers, served by gunicorn."""
+    python, env = both
+    folder = _installed(potato_python, "gunicorn", ["gunicorn>=22"])
+    path = os.pathsep.join([env["PYTHONPATH"], str(folder)])
+
+    def start(study, *arguments):
+        prepared(study, secret_key="0" * 32)  # the same in each worker, or one signs the other's users out
+        return Gunicorn(study, (python, {**env, "PYTHONPATH": path}), *arguments).up()
 
     return start

@@ -47,6 +47,9 @@ def test_potatos_roles_key_and_origins_decide(study, potato_server):
             refused = somebody.post(f"{PAGE}/api/runs", RUN, headers=bad)
             assert (refused.status, refused.json["error"]) == (403, "Cross-origin request rejected")
     assert study.runs() == []
+    for astray in (f"{PAGE}/api//runs", f"{PAGE}/api/nothing", "/api/training/v1//claim", "/api/training/v1/nothing"):
+        answer = admin.get(astray)
+        assert answer.status in (404, 405) and answer.json["error"], f"{astray} is ours to answer"
     # a key that Potato's own form put into its session is good here as well
     browser = server.annotator("browser")
     assert browser.get("/admin", headers={"X-API-Key": "the key of the tests"}).status == 200
