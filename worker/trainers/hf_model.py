@@ -1,79 +1,16 @@
-"""Finding, loading and saving a transformers classification model and its tokenizer. Safetensors only."""
+"""Loading and saving a transformers classification model and its tokenizer. Safetensors only."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..failures import TrainerError
+from . import hf_find
 
-#: The files of a model repository that are needed; weights in pickles are never fetched.
-WANTED = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "special_tokens_map.json",
-          "added_tokens.json", "model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
 ADAPTER_DIR = "adapter"
 MOST_MERGED_BYTES = 1 << 30         # a LoRA model up to this size is also saved whole
-
-
-def find(name: str) -> str:
-    """The local directory of a model: the one named, or the hub's snapshot of that name in the cache.
-
-    TrainerError naming the file that was wanted and how to bring it when it is not there and the
-    network is not either. Whatever is loaded afterwards is loaded from that directory alone.
-    """
-    if os.path.isdir(name):
-        return _whole(os.path.abspath(name), name)
-    if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
-        raise TrainerError("model: there is no directory %s on this machine" % name,
-                           "give a directory of the training machine, or a name on huggingface.co")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    from huggingface_hub import constants, snapshot_download
-
-    try:
-        directory = snapshot_download(name, allow_patterns=list(WANTED))
-    except Exception as error:
-        raise _explain_hub(error, name, constants.HF_HUB_CACHE, bool(constants.HF_HUB_OFFLINE)) from error
-    return _whole(directory, name)
-
-
-def _explain_hub(error: Exception, name: str, cache: str, offline: bool) -> TrainerError:
-    kind = type(error).__name__
-    bring = ("fetch it where there is a network (hf download %s) and copy that cache here, with HF_HOME naming the "
-             "place; or give a local directory as model" % name)
-    if kind in ("HFValidationError", "RepositoryNotFoundError"):
-        return TrainerError("model '%s' is neither a directory here nor a model of huggingface.co" % name,
-                            "mind the spelling; a private model needs HF_TOKEN (env_file keeps it secret)")
-    if kind == "GatedRepoError":
-        return TrainerError("model '%s' is gated: huggingface.co wants its terms accepted first" % name,
-                            "accept them there, and set HF_TOKEN (env_file keeps it secret)")
-    why = "HF_HUB_OFFLINE is set" if offline else "huggingface.co cannot be reached from here"
-    return TrainerError("model '%s': config.json is not in %s, and %s" % (name, cache, why), bring,
-                        code="model_not_here")
-
-
-def _whole(directory: str, name: str) -> str:
-    """The directory, if it holds a configuration and safetensors weights."""
-    have = os.listdir(directory)
-    if "adapter_config.json" in have and "config.json" not in have:
-        raise TrainerError("model '%s' is an adapter; give the model that it belongs to" % name)
-    if "config.json" not in have:
-        raise TrainerError("model '%s': config.json is not in %s" % (name, directory),
-                           "the directory must hold a whole transformers model", code="model_not_here")
-    index = os.path.join(directory, "model.safetensors.index.json")
-    if os.path.exists(index):
-        with open(index, encoding="utf-8") as f:
-            wanted = sorted(set(json.load(f).get("weight_map", {}).values()))
-    else:
-        wanted = ["model.safetensors"]
-    for file in wanted:
-        if file not in have:
-            pickled = [n for n in have if n.endswith((".bin", ".pt", ".h5", ".ckpt"))]
-            hint = "bring the missing file, for example with hf download %s" % name
-            if pickled:
-                hint = "only %s is there; pickles are not loaded: save the model as safetensors" % pickled[0]
-            raise TrainerError("model '%s': %s is not in %s" % (name, file, directory), hint, code="model_not_here")
-    return directory
 
 
 def load_tokenizer(directory: str) -> Any:
@@ -159,18 +96,18 @@ def add_lora(model: Any, lora: Mapping[str, Any], new_weights: Sequence[str]) ->
         return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))
 
 
-def save(model: Any, tokenizer: Any, directory: str, base: str) -> Any:
+def save(model: Any, tokenizer: Any, directory: str, base: str, revision: Optional[str]) -> Any:
     """Writes model and tokenizer so that transformers alone loads them. -> the model as it is used from now on.
 
     A LoRA model is saved as its adapter below ``adapter/`` (with the trained head) and, while that
     is no more than 1 GiB, merged into one plain model as well. ``base`` is the name under which another
-    machine finds the model that it belongs to.
+    machine finds the model that it belongs to, ``revision`` its commit.
     """
     tokenizer.save_pretrained(directory)
     if not hasattr(model, "peft_config"):
         model.save_pretrained(directory)
         return model
-    settle_adapter(model, base)
+    settle_adapter(model, base, revision)
     model.save_pretrained(os.path.join(directory, ADAPTER_DIR))
     if sum(p.numel() * p.element_size() for p in model.parameters()) > MOST_MERGED_BYTES:
         model.config.save_pretrained(directory)
@@ -180,19 +117,20 @@ def save(model: Any, tokenizer: Any, directory: str, base: str) -> Any:
     return model
 
 
-def settle_adapter(model: Any, base: str) -> None:
-    """Makes what peft writes of an adapter say the base's own name, not this machine's cache, and always the same.
+def settle_adapter(model: Any, base: str, revision: Optional[str]) -> None:
+    """Makes what peft writes of an adapter say the base's own name and commit, not this machine's cache, and always
+    the same.
 
     Sets are written in an order that changes with the hash seed (seen in peft 0.13 to 0.21).
     """
     for config in model.peft_config.values():
-        config.base_model_name_or_path = base
+        config.base_model_name_or_path, config.revision = base, revision
         for name, value in vars(config).items():
             if isinstance(value, set):
                 setattr(config, name, sorted(value))
 
 
-def load_saved(directory: str, base: str) -> Tuple[Any, Any]:
+def load_saved(directory: str, base: str, revision: Optional[str]) -> Tuple[Any, Any]:
     """A model that ``save`` wrote. -> (model, tokenizer)."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
@@ -205,6 +143,7 @@ def load_saved(directory: str, base: str) -> Tuple[Any, Any]:
     from peft import PeftModel
 
     config = AutoConfig.from_pretrained(directory, local_files_only=True)
-    model = AutoModelForSequenceClassification.from_pretrained(find(base), config=config, local_files_only=True,
-                                                               use_safetensors=True, ignore_mismatched_sizes=True)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        hf_find.find(base, revision), config=config, local_files_only=True, use_safetensors=True,
+        ignore_mismatched_sizes=True)
     return PeftModel.from_pretrained(model.float(), adapter), tokenizer

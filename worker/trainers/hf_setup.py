@@ -21,13 +21,15 @@ LORA: Dict[str, Dict[str, Any]] = {
     "target_modules": {"type": ["array", "null"], "items": {"type": "string"}, "default": None,
                        "description": "names of the layers that get one; not given: peft's choice"},
 }
+REVISION = {"type": ["string", "null"], "pattern": "^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$", "default": None,
+            "description": "branch, tag or commit of a model of huggingface.co; not given: the newest"}
 CHECKPOINT_MINUTES = {"type": ["number", "null"], "minimum": 0, "default": 10,
                       "description": "time between two checkpoints, from which a job that is started again goes on; "
                                      "null for none"}
 
 
 def quiet(model: str) -> None:
-    """Nothing on the network but what ``hf_model.find`` does, and no bars of tqdm in stderr.log."""
+    """Nothing on the network but what ``hf_find.find`` does, and no bars of tqdm in stderr.log."""
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")    # a thread that asks the hub for another format
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     if os.path.isdir(model):

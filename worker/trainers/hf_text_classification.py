@@ -11,16 +11,16 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
-from ..metrics import ENOUGH, macro_f1
+from ..metrics import macro_f1
 from . import hf_setup, hf_team
-from .base import Task, Trainer, TrainerInfo
+from .base import Task, TrainerInfo
+from .hf_finetune import FineTuner
 
 if TYPE_CHECKING:
     from ..bundle import Example
     from .base import Handle
 
 HEAD_FILE = "head.json"
-AUTO_EPOCHS = (3, 20)
 
 _NUMBER, _WHOLE = {"type": "number"}, {"type": "integer"}
 PARAMS = {
@@ -29,6 +29,7 @@ PARAMS = {
     "properties": {
         "model": {"type": "string", "minLength": 1, "default": "sentence-transformers/all-MiniLM-L6-v2",
                   "description": "a name on huggingface.co, or a directory on the training machine; safetensors only"},
+        "revision": hf_setup.REVISION,
         "epochs": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000, "default": None,
                    "description": "passes over the train items; not given: 3 to 20, more for fewer items"},
         "learning_rate": dict(_NUMBER, exclusiveMinimum=0, default=5e-5, description="at its peak, after the warm-up"),
@@ -57,7 +58,7 @@ PARAMS = {
 }
 
 
-class HFTextClassification(Trainer):
+class HFTextClassification(FineTuner):
     info = TrainerInfo(
         name="hf-text-classification",
         title="Fine-tuned transformer",
@@ -69,33 +70,20 @@ class HFTextClassification(Trainer):
         params_schema=PARAMS,
         uses_gpu=True,
     )
-    crew = hf_team.Solo()           # in the processes that rank 0 starts it is a Team already
+    auto_epochs = (3, 20)
 
     @classmethod
     def needed(cls, params: Mapping[str, Any]) -> Tuple[str, ...]:
         return tuple(p for p in cls.info.packages if p != "peft" or params.get("lora") is not None)
 
-    def fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
-        """Fine-tunes on the train items; the val items choose the best epoch when there are at least five."""
-        try:
-            self._fit(train, val)
-        finally:
-            self.crew.close()
-
-    def _fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
+    def tune(self, directory: str, train: Sequence[Example], held: Sequence[Example]) -> None:
+        """Fine-tunes the whole model, or adapters in it."""
         from . import hf_model
-        from .hf_batches import Collator, encode
+        from .hf_batches import encode
         from .hf_loop import Loop
         from .hf_precision import Precision
 
         task, params, run = self.task, self.task.params, self.run
-        hf_setup.quiet(params["model"])
-        run.step("loading %s" % params["model"])
-        directory = self.crew.directory or hf_model.find(params["model"])
-        run.check()
-        if self.crew.directory is None:
-            self.crew = hf_team.gather(self, directory, train, val)
-        hf_setup.seed(task.seed, run.device)
         self.tokenizer = hf_model.load_tokenizer(directory)
         model, new = hf_model.load_model(directory, self.tokenizer, task.labels, task.kind)
         run.check()
@@ -107,23 +95,19 @@ class HFTextClassification(Trainer):
             trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
             run.log("LoRA: %d of %d weights are trained" % (trained, sum(p.numel() for p in model.parameters())))
         self.model = model.to(run.device)
+
         run.step("reading the texts")
         encoded = encode(self.tokenizer, [e.text for e in train], self.max_length, run.check)
-        held = val if len(val) >= ENOUGH else []
-        if not held:
-            run.log("fewer than %d val items have a label: the last epoch is kept, without early stopping" % ENOUGH)
+        targets = [e.target for e in train]
         self._val = encode(self.tokenizer, [e.text for e in held], self.max_length, run.check), [e.target for e in held]
-        self._collate = Collator(self.tokenizer, run.device, 8 if run.device.startswith("cuda") else 1)
+        self._collate = self._collator(self.tokenizer)
         training = Precision(params["precision"], run.device, run.warn)
         self.precision = Precision("fp32" if params["precision"] == "auto" else training.name, run.device)
-        epochs = hf_setup.epochs(len(train), params, AUTO_EPOCHS)
-        run.log("training for %d epochs in %s on %s" % (epochs, training.name, run.device))
-        run.step("training")
-        self.crew.join(run, task.seed)
+        epochs = self._ready(train, held, training.name)
         loop = Loop(self.model, run, params, task.kind, task.seed, self._collate, training,
-                    self._class_weights([e.target for e in train]), self._judge, new,
-                    hf_setup.checkpoints(task, directory, train, held, run), crew=self.crew)
-        loop.train(encoded, self._tensor([e.target for e in train]), epochs)
+                    self._class_weights(targets), self._judge, new,
+                    self._checkpoints(directory, train, held), crew=self.crew)
+        loop.train(encoded, self._tensor(targets), epochs)
 
     def _tensor(self, targets: Sequence[Any]) -> Any:
         """Targets as the loss wants them: indices, or rows of 0 and 1."""
@@ -184,12 +168,13 @@ class HFTextClassification(Trainer):
 
         if hasattr(self.model, "peft_config"):
             self.run.log("the LoRA adapter with the trained head is in %s/" % hf_model.ADAPTER_DIR)
-        self.model = hf_model.save(self.model, self.tokenizer, directory, self.task.params["model"])
+        self.model = hf_model.save(self.model, self.tokenizer, directory, self.task.params["model"], self.commit)
         if hasattr(self.model, "peft_config"):
             self.run.warn("the base model is too large to be saved merged: the adapter needs %s to be loaded"
                           % self.task.params["model"])
         head = {"schema": self.task.name, "kind": self.task.kind, "labels": list(self.task.labels),
-                "max_length": self.max_length, "precision": self.precision.name, "base": self.task.params["model"]}
+                "max_length": self.max_length, "precision": self.precision.name, "base": self.task.params["model"],
+                "revision": self.commit}
         with open(os.path.join(directory, HEAD_FILE), "w", encoding="utf-8") as f:
             json.dump(head, f, ensure_ascii=False, indent=1)
 
@@ -197,17 +182,16 @@ class HFTextClassification(Trainer):
     def load(cls, directory: str, run: Optional[Handle] = None) -> HFTextClassification:
         """The trainer whose files are in the directory, ready to predict."""
         from . import hf_model
-        from .hf_batches import Collator
         from .hf_precision import Precision
 
         with open(os.path.join(directory, HEAD_FILE), encoding="utf-8") as f:
             head = json.load(f)
         trainer = cls(Task(head["schema"], head["kind"], tuple(head["labels"]), {"model": directory}), run)
         hf_setup.quiet(directory)
-        model, trainer.tokenizer = hf_model.load_saved(directory, head["base"])
+        model, trainer.tokenizer = hf_model.load_saved(directory, head["base"], head.get("revision"))
         device = trainer.run.device
         trainer.model = model.to(device)
         trainer.max_length = head["max_length"]
         trainer.precision = Precision(head["precision"], device)
-        trainer._collate = Collator(trainer.tokenizer, device, 8 if device.startswith("cuda") else 1)
+        trainer._collate = trainer._collator(trainer.tokenizer)
         return trainer

@@ -11,16 +11,16 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
-from ..metrics import ENOUGH, macro_f1
+from ..metrics import macro_f1
 from . import hf_setup, hf_team
-from .base import Task, Trainer, TrainerInfo
+from .base import Task, TrainerInfo
+from .hf_finetune import FineTuner
 
 if TYPE_CHECKING:
     from ..bundle import Example
     from .base import Handle
 
 HEAD_FILE = "head.json"
-AUTO_EPOCHS = (2, 10)
 
 _NUMBER, _WHOLE = {"type": "number"}, {"type": "integer"}
 PARAMS = {
@@ -29,6 +29,7 @@ PARAMS = {
     "properties": {
         "model": {"type": "string", "minLength": 1, "default": "Qwen/Qwen2.5-0.5B-Instruct",
                   "description": "a name on huggingface.co, or a directory on the training machine; safetensors only"},
+        "revision": hf_setup.REVISION,
         "instruction": {"type": ["string", "null"], "minLength": 1, "default": None,
                         "description": "what is asked of each text; not given: which label fits, with the labels "
                                        "named while they are 60 at most"},
@@ -58,7 +59,7 @@ PARAMS = {
 }
 
 
-class LLMLora(Trainer):
+class LLMLora(FineTuner):
     info = TrainerInfo(
         name="llm-lora",
         title="Language model with LoRA",
@@ -70,28 +71,15 @@ class LLMLora(Trainer):
         params_schema=PARAMS,
         uses_gpu=True,
     )
-    crew = hf_team.Solo()           # in the processes that rank 0 starts it is a Team already
+    auto_epochs = (2, 10)
 
-    def fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
-        """Trains the adapters; the val items choose the best epoch when there are at least five."""
-        try:
-            self._fit(train, val)
-        finally:
-            self.crew.close()
-
-    def _fit(self, train: Sequence[Example], val: Sequence[Example]) -> None:
+    def tune(self, directory: str, train: Sequence[Example], held: Sequence[Example]) -> None:
+        """Trains the adapters on the answers' tokens."""
         from . import hf_model, llm_model, llm_prompt
         from .hf_loop import Loop
         from .hf_precision import Precision
 
         task, params, run = self.task, self.task.params, self.run
-        hf_setup.quiet(params["model"])
-        run.step("loading %s" % params["model"])
-        directory = self.crew.directory or hf_model.find(params["model"])
-        run.check()
-        if self.crew.directory is None:
-            self.crew = hf_team.gather(self, directory, train, val)
-        hf_setup.seed(task.seed, run.device)
         training = Precision(params["precision"], run.device, run.warn)
         four_bit = llm_model.in_four_bits(params["four_bit"], run.device)
         on_gpu = run.device.startswith("cuda")
@@ -108,28 +96,22 @@ class LLMLora(Trainer):
         self._settle(tokenizer, question, question.room(longest))
 
         run.step("reading the texts")
-        endings = [question.answers[e.target] for e in train]
+        targets = [e.target for e in train]
+        endings = [question.answers[k] for k in targets]
         texts = llm_prompt.read_texts(tokenizer, [e.text for e in train], self.room, run.check)
-        held = val if len(val) >= ENOUGH else []
-        if not held:
-            run.log("fewer than %d val items have a label: the last epoch is kept, without early stopping" % ENOUGH)
         self._val = (llm_prompt.read_texts(tokenizer, [e.text for e in held], self.room, run.check),
                      [e.target for e in held])
-        epochs = hf_setup.epochs(len(train), params, AUTO_EPOCHS)
-        run.log("training for %d epochs in %s on %s" % (epochs, training.name, run.device))
-        run.step("training")
-        self.crew.join(run, task.seed)
+        epochs = self._ready(train, held, training.name)
 
         def objective(inputs: Any, part: Sequence[int]) -> Any:
             return llm_model.answer_losses(self.asker, inputs, [endings[n] for n in part])
         loop = Loop(self.model, run, dict(params, head_learning_rate=None), task.kind, task.seed, self._collate,
                     training, evaluate=self._judge, objective=objective,
-                    checkpoints=hf_setup.checkpoints(task, directory, train, held, run), crew=self.crew)
-        loop.train(llm_prompt.rows(question, texts, endings), [e.target for e in train], epochs)
+                    checkpoints=self._checkpoints(directory, train, held), crew=self.crew)
+        loop.train(llm_prompt.rows(question, texts, endings), targets, epochs)
 
     def _settle(self, tokenizer: Any, question: Any, room: int) -> None:
         """What training and prediction need of model, tokenizer and question."""
-        from .hf_batches import Collator
         from .llm_model import Asker
         from .llm_prompt import Answers
 
@@ -137,7 +119,7 @@ class LLMLora(Trainer):
         self.tokenizer, self.question, self.room = tokenizer, question, room
         self.answers = Answers(self.task.labels, question.answers)
         self.asker = Asker(self.model)
-        self._collate = Collator(tokenizer, self.run.device, 8 if self.run.device.startswith("cuda") else 1)
+        self._collate = self._collator(tokenizer)
         if self._collate.pads["input_ids"] >= self.model.get_input_embeddings().weight.shape[0]:
             self._collate.pads["input_ids"] = 0     # masked: any token that the model knows will do
 
@@ -184,9 +166,10 @@ class LLMLora(Trainer):
 
         base = self.task.params["model"]
         self.tokenizer.save_pretrained(directory)
-        llm_model.save_adapter(self.model, directory, base)
+        llm_model.save_adapter(self.model, directory, base, self.commit)
         head = {"schema": self.task.name, "kind": self.task.kind, "labels": list(self.task.labels), "base": base,
-                "room": self.room, "precision": self.precision.name, **self.question._asdict(),
+                "revision": self.commit, "room": self.room, "precision": self.precision.name,
+                **self.question._asdict(),
                 "prompt": self.tokenizer.decode([*self.question.before]) + "{text}"
                 + self.tokenizer.decode([*self.question.after])}
         with open(os.path.join(directory, HEAD_FILE), "w", encoding="utf-8") as f:
@@ -206,7 +189,7 @@ class LLMLora(Trainer):
         device = trainer.run.device
         trainer.precision = Precision(head["precision"], device)
         dtype = trainer.precision.dtype if device.startswith("cuda") else None
-        trainer.model = llm_model.load_adapter(directory, head["base"], device, dtype)
+        trainer.model = llm_model.load_adapter(directory, head["base"], head.get("revision"), device, dtype)
         question = Question(tuple(head["before"]), tuple(head["after"]), tuple(map(tuple, head["answers"])))
         trainer._settle(hf_model.load_tokenizer(directory), question, head["room"])
         return trainer

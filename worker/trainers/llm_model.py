@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 from importlib.util import find_spec
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..failures import TrainerError
-from .hf_model import ADAPTER_DIR, find, settle_adapter
+from .hf_find import find
+from .hf_model import ADAPTER_DIR, settle_adapter
 from .llm_prompt import Answers
 
 
@@ -67,18 +68,18 @@ def add_lora(model: Any, lora: Mapping[str, Any], four_bit: bool, frugal: bool) 
         return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))   # peft has no list for it
 
 
-def save_adapter(model: Any, directory: str, base: str) -> None:
-    """Writes the adapter as peft reads it; ``base`` is the name under which another machine finds the base model."""
-    settle_adapter(model, base)
+def save_adapter(model: Any, directory: str, base: str, revision: Optional[str]) -> None:
+    """Writes the adapter as peft reads it; another machine finds the base model by its name and commit."""
+    settle_adapter(model, base, revision)
     # Embeddings are not trained; left to itself peft asks the hub about them.
     model.save_pretrained(os.path.join(directory, ADAPTER_DIR), save_embedding_layers=False)
 
 
-def load_adapter(directory: str, base: str, device: str, dtype: Any) -> Any:
-    """The model that ``save_adapter`` wrote, on the base that is found by its name."""
+def load_adapter(directory: str, base: str, revision: Optional[str], device: str, dtype: Any) -> Any:
+    """The model that ``save_adapter`` wrote, on the base that is found by its name and commit."""
     from peft import PeftModel
 
-    model = load_base(find(base), device, dtype, False)
+    model = load_base(find(base, revision), device, dtype, False)
     return PeftModel.from_pretrained(model, os.path.join(directory, ADAPTER_DIR)).to(device)
 
 

@@ -194,6 +194,36 @@ def test_a_model_in_the_cache_is_found_without_a_network(make_job, models, tmp_p
     assert adapter["base_model_name_or_path"] == "some-org/tiny"        # what another machine knows it by
 
 
+def test_the_revision_that_was_asked_for_is_trained_and_written_down(make_job, models, tmp_path):
+    """Two commits of one model in the cache: the newest, and one that a tag names."""
+    import shutil
+
+    pytest.importorskip("peft")
+    cached = tmp_path / "hf" / "hub" / "models--some-org--tiny"
+    (cached / "refs").mkdir(parents=True)
+    for tag, commit, model in (("main", "a" * 40, "bert"), ("v1", "b" * 40, "distilbert")):
+        shutil.copytree(models[model], cached / "snapshots" / commit)
+        (cached / "refs" / tag).write_text(commit)
+    env = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+    job = make_job("hf-text-classification", params=params("some-org/tiny", revision="v1", epochs=1, lora={}))
+    assert job.run(env=env) == 0, job.stderr[-3000:]
+    assert "some-org/tiny is at commit " + "b" * 40 in job.logs("info")
+    saved = job.dir / "artifacts" / "sentiment"
+    assert json.loads((saved / "config.json").read_text())["model_type"] == "distilbert"
+    assert json.loads((saved / "head.json").read_text())["revision"] == "b" * 40
+    assert json.loads((saved / "adapter" / "adapter_config.json").read_text())["revision"] == "b" * 40
+    job = make_job("hf-text-classification", name="none", params=params("some-org/tiny", revision="v2"))
+    assert job.run(env=env) == 1
+    assert job.last["message"].startswith("model 'some-org/tiny' at revision 'v2': config.json is not in ")
+    assert "hf download some-org/tiny --revision v2" in job.last["install_hint"]
+
+
+def test_a_directory_has_no_revisions(quick_job, models):
+    job = quick_job("hf-text-classification", params=params(models["bert"], revision="v1"))
+    assert job.run() == 1
+    assert "only models of huggingface.co have revisions" in job.last["message"]
+
+
 @pytest.mark.parametrize(("spoil", "says"), [
     (lambda d: (d / "config.json").unlink(), "config.json is not in"),
     (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is not in"),

@@ -116,6 +116,21 @@ def test_a_killed_and_requeued_job_ends_in_the_same_adapter_under_any_hash_seed(
     assert (job.dir / "predictions.jsonl").read_bytes() == (whole.dir / "predictions.jsonl").read_bytes()
 
 
+def test_two_processes_learn_what_one_learns(make_job, rows, model):
+    """Without dropout, which each process would draw for itself; batches of seven, so that their shares differ."""
+    found = []
+    for processes in (1, 2):
+        job = make_job("llm-lora", name=f"of{processes}", schemas=[SCHEMA], splits=splits(rows, train=33, val=9),
+                       params=params(model, epochs=2, batch_size=7, processes=processes, precision="fp32",
+                                     learning_rate=5e-3, lora={"dropout": 0.0}))
+        assert job.run() == 0, job.stderr[-3000:]
+        assert any("2 processes train together" in m for m in job.logs("info")) is (processes == 2)
+        found.append(job.predictions())
+    for a, b in zip(*found, strict=True):
+        assert a["instance_id"] == b["instance_id"]
+        assert a["scores"] == {k: pytest.approx(v, abs=5e-3) for k, v in b["scores"].items()}
+
+
 def test_odd_texts_and_several_schemes(quick_job, model):
     """Each scheme's model is loaded from its files; empty texts, long ones and other scripts are asked about."""
     odd = ["great " * 20000, "😀 טוב מאוד", "", "\ud83d half a pair", "好" * 300, "plain"]
