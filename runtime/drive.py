@@ -121,6 +121,7 @@ class Drive:
     def _build(self) -> None:
         from ..project.bundle import build_bundle
         from ..schema.config import load_or_raise
+        from .ssh.code import code_hash
         from .trainers import Nameable
 
         run = self._get()
@@ -142,6 +143,8 @@ class Drive:
             facts={
                 "backend_type": config.backends[run.backend].type,
                 "config_sha256": config.sha256,
+                # an agent that asks for work brings its own
+                "code_hash": None if self._kind() == claims.KIND else code_hash(),
                 "bundle": {"size": bundle.size, "sha256": bundle.sha256, "digest": bundle.manifest["digest"]},
                 "splits": {name: split["n"] for name, split in bundle.manifest["splits"].items()},
                 "max_predictions_mb": config.training["max_predictions_mb"],

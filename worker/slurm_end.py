@@ -29,7 +29,7 @@ def explain(jobdir: JobDir, record: Record, seen: Optional[Look], code: Optional
     if code == protocol.EXIT_OK and told:
         return None
     if code is not None and protocol.EXIT_OK < code <= 128 and code != protocol.EXIT_CANCELLED:
-        return None if told else _script_said(jobdir) or _no_room(jobdir, record)
+        return None if told else _script_said(jobdir) or _no_room(jobdir, record) or _memory(jobdir, record, seen)
     why = _why(jobdir, record, seen)
     if code == protocol.EXIT_OK:
         why = why if why == slurm_why.MEMORY else None  # the worker was killed, and something else ended well
@@ -40,11 +40,20 @@ def explain(jobdir: JobDir, record: Record, seen: Optional[Look], code: Optional
                            ALONE_HINT)
         why = why or slurm_why.CANCELLED
     if why is not None:
-        words = "SLURM job %s ended before the worker finished: %s" % (record.job_id, why)
-        return Trouble("slurm", words, slurm_why.HINTS[why])
+        return _ended(record, why)
     if code is None:
         return _no_room(jobdir, record) or _no_first_line(record, seen) or _silent(record)
     return None
+
+
+def _ended(record: Record, why: str) -> Trouble:
+    words = "SLURM job %s ended before the worker finished: %s" % (record.job_id, why)
+    return Trouble("slurm", words, slurm_why.HINTS[why])
+
+
+def _memory(jobdir: JobDir, record: Record, seen: Optional[Look]) -> Optional[Trouble]:
+    """The kernel may have killed a child of the worker, which then failed without a last word."""
+    return _ended(record, slurm_why.MEMORY) if _why(jobdir, record, seen) == slurm_why.MEMORY else None
 
 
 def _silent(record: Record) -> Trouble:

@@ -141,7 +141,11 @@ def _present(said: Result, host: str) -> list[Card]:
         reboot = "; the host needs a reboot" if "Driver/library version mismatch" in words else ""
         raise NoGpu(f"nvidia-smi on {host} failed ({code}): {words[:300]}{reboot}",
                     "mend the driver, or set gpus: none to train on the CPU")
-    return cards(said)
+    found = cards(said)
+    if words and not found:  # never the CPU without a word about it
+        raise NoGpu(f"nvidia-smi on {host} gave an answer that cannot be read: {words[:300]}",
+                    "mend nvidia-smi there, or set gpus: none to train on the CPU")
+    return found
 
 
 def _pinned(there: list[Card], wanted: str, host: str, said: Result) -> Choice:

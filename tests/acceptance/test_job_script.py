@@ -280,14 +280,15 @@ def test_the_environment_of_the_login_shell_changes_nothing_that_a_reader_sees(j
     """SBATCH_* are the launch script's to remove; here it is what the job inherits."""
     here = job(env={"PYTHONPATH": "/mine"})
     harmful = {"PYTHONPATH": "/theirs", "PYTHONHOME": "/theirs", "VIRTUAL_ENV": "/theirs", "OMP_NUM_THREADS": "1",
+               "CONDA_PREFIX": "/theirs", "CONDA_DEFAULT_ENV": "theirs", "CONDA_SHLVL": "2",
                "SLURM_RESTART_COUNT": "7", "CDPATH": "/tmp"}
     job_id = here.submit(env={**fake_slurm.env, **harmful})
     fake_slurm.tick()
     here.wait_until(lambda: here.events("started"), "the worker")
     seen = here.events("started")[0]
     assert seen["env"]["PYTHONPATH"] == "code:/mine"
-    assert "PYTHONHOME" not in seen["env"]
-    assert "VIRTUAL_ENV" not in seen["env"]
+    assert not {"PYTHONHOME", "VIRTUAL_ENV"} & set(seen["env"])
+    assert not [name for name in seen["env"] if name.startswith("CONDA_")]
     assert str(here.root / "code") in seen["path"]
     here.leave(0)
     assert here.ended(job_id) == "0\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def test_the_record_says_who_where_with_what_and_how_long(study):
     record = json.loads(study.potato("training", "show", "last", "--json", check=True).stdout)
     assert record["facts"]["machine"]["python"]
     assert record["facts"]["config_sha256"]
+    assert re.fullmatch("[0-9a-f]{32}", record["facts"]["code_hash"])
     assert record["facts"]["timings"]["running"] <= record["ended"]
     listed = json.loads(study.potato("training", "runs", "--json", check=True).stdout)
     assert listed == [record]

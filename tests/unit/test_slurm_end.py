@@ -46,4 +46,6 @@ def test_with_room_it_is_something_else_and_nothing_is_left_behind(jobdir):
     jobdir.write("claim/job", "42\n")
     assert end(jobdir, None) == "SLURM job 42 left the queue without reporting a result"
     assert end(jobdir, 1) is None
+    assert end(jobdir, 1, "OUT_OF_MEMORY", told=True) is None
+    assert end(jobdir, 1, "OUT_OF_MEMORY") == "SLURM job 42 ended before the worker finished: it ran out of memory"
     assert sorted(os.listdir(jobdir.root)) == ["claim"]

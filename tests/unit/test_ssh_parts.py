@@ -78,6 +78,12 @@ def test_any_answer_of_nvidia_smi_is_a_choice_or_a_reason(rows):
         assert known[choice.candidates[0]] == max(known.values()) >= 2000
 
 
+def test_an_answer_of_nvidia_smi_that_is_none_never_means_the_cpu():
+    with pytest.raises(gpus.NoGpu, match="nvidia-smi on gpu gave an answer that cannot be read: license expired"):
+        gpus.choose(said(nvidia_smi=["0"], gpu=["license expired", ""]), "gpu", FACTS)
+    assert gpus.choose(said(nvidia_smi=["0"], gpu=[""]), "gpu", FACTS).words == "CPU: no GPU there"
+
+
 @given(st.lists(st.text(max_size=60), max_size=8), st.lists(st.text(max_size=60), max_size=8))
 def test_what_nobody_expected_never_breaks_the_reading(lines, devices):
     gpus.cards(said(gpu=lines, device=devices, kernels=lines))

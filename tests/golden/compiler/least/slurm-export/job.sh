@@ -60,7 +60,8 @@ until [ -e spec.json ] && [ -e job.sh ] || [ "$potato_waited" -ge 120 ]; do
   potato_waited=$((potato_waited + 1))
 done
 
-unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # the login shell's; what env and prelude set stays
+# The login shell's; what env and prelude set stays.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
 
 # model_training.backends.slurm-export.python: looked for, since an old `module load` fails with 0
 potato_python='python3'

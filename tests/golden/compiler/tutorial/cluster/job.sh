@@ -63,7 +63,8 @@ until [ -e spec.json ] && [ -e job.sh ] || [ "$potato_waited" -ge 120 ]; do
   potato_waited=$((potato_waited + 1))
 done
 
-unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # the login shell's; what env and prelude set stays
+# The login shell's; what env and prelude set stays.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL
 
 # model_training.backends.cluster.prelude: a failing line ends the job
 potato_prelude_failed() { # CODE
