@@ -1,7 +1,8 @@
 """python -m potato_training.worker.release JOB_DIR SECONDS
 
 Ends what is left of a job: its agent and its worker on this machine, found by the job directory, told by pid and
-start time; and its Slurm job, which is seen to have left the queue. They get so many seconds to end of themselves.
+start time; and its Slurm job, which is seen to have left the queue. They get so many seconds to end of themselves:
+none when the job was never reported, and then its last output is told here.
 Prints key=value lines; exit code 0 when nothing is left.
 """
 
@@ -15,6 +16,7 @@ from typing import List
 from . import protocol
 from .agent_report import tail_lines
 from .jobdir import Identity, JobDir, Lock, hostname
+from .slurm import OUTPUT
 from .slurm_record import SLURM_FILE
 
 _KILL_S = 5.0
@@ -54,8 +56,10 @@ def main(arguments: List[str]) -> int:
             return 1
     if left:
         say("ended", " ".join(str(process.pid) for process in left))
-        for line in tail_lines(jobdir.path(protocol.STDERR_FILE)):
-            say("stderr", line)
+    if left or not patience:
+        for name in (OUTPUT, protocol.STDERR_FILE):
+            for line in tail_lines(jobdir.path(name)):
+                say(name.partition(".")[0], line)
     for line in tail_lines(jobdir.path(protocol.AGENT_STDERR_FILE)):
         say("agent", line)
     return 0

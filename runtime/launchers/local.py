@@ -123,9 +123,9 @@ def release_local(where: Places, run_id: str, target: Mapping[str, Any], patienc
         process.signal_group(signal.SIGKILL)
     if stuck := _left(alive, bounds().kill_s):
         raise LaunchError(f"processes of this run do not die: groups {[process.pgid for process in stuck]}")
-    lines = []
-    if alive:
-        lines = ["ended what was left of the run on this machine", *_stderr_tail(job_dir)]
+    lines = ["ended what was left of the run on this machine"] if alive else []
+    if alive or not patience_s:  # nobody has reported the run, and its last output
+        lines += _stderr_tail(job_dir)
     if job_dir.exists():
         shutil.rmtree(job_dir)
     return lines

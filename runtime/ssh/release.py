@@ -73,6 +73,6 @@ def _told(said: Result, host: str) -> list[str]:
     told = []
     if said.all("ended"):
         told.append(f"ended what was left of the run on {host}")
-        told += [f"stderr: {line}" for line in said.all("stderr")]
+    told += [f"{name}: {line}" for name in ("slurm", "stderr") for line in said.all(name)]
     told += [f"kept on {host}: {path}" for path in said.all("kept")]
     return told

@@ -99,6 +99,22 @@ def test_nothing_is_submitted_by_whoever_lets_go(slurm, when):
     assert slurm.record["calls"] == ({"sbatch": 1} if when == "refused" else {})
 
 
+@pytest.mark.parametrize("patience", ["0", "1"])
+def test_the_last_output_comes_along_where_nobody_has_reported_it(slurm, patience):
+    """A server that has the report has the output as well, and leaves the agent time to end."""
+    slurm.fake.scenario(life=AT_ONCE)
+    slurm.clock()
+    slurm.add([["stderr", "a last word\n"], RUNNING, ["exit", 3]], keys={"prelude": ["echo hello"]})
+    agent = slurm.start()
+    slurm.bench.wait_for_worker_event(event="status")
+    agent.kill()
+    agent.wait()
+    slurm.bench.wait_until(lambda: slurm.bench.jobdir.read("exit_code"), "the worker's end")
+    said, _ = (child := release(slurm, patience)).communicate(timeout=90)
+    assert child.returncode == 0, said
+    assert said == ("slurm=hello\nstderr=a last word\n" if patience == "0" else "")
+
+
 def test_an_agent_elsewhere_leaves_when_the_directory_is_gone(slurm):
     """Another login node has released the job and removed its directory, before this node's agent knew its end."""
     slurm.fake.scenario(life=AT_ONCE)
