@@ -16,7 +16,7 @@ from ..places import Places
 from ..slurm.login import read_login
 from ..ssh import code
 from ..ssh.line import Line
-from ..ssh.probe import Probe
+from ..ssh.probe import Probe, clock_note
 from ..ssh.release import release_ssh
 from . import ConnectionLost, LaunchError
 from .ssh import _LEAST_FREE_MB, SshLauncher
@@ -28,6 +28,7 @@ class SlurmLauncher(SshLauncher):
     def _look(self, line: Line, there: str, known: bool) -> Probe | None:
         self._desk.step(f"looking at {self.address}")
         said = self._run(line, "probe.sh", code.code_hash(), there, "no test", seconds=bounds().ssh_probe_s)
+        now = time.time()
         if said.all("error"):
             raise LaunchError(said.one("error"), "mend it on the host, or the key of the config that names it")
         if known and not said.all("job"):
@@ -44,6 +45,7 @@ class SlurmLauncher(SshLauncher):
             raise LaunchError(f"no space left on {self.address}: {probe.free_mb} MB free in {probe.root}",
                               "make room there, or point remote_dir at another file system")
         self._desk.log(f"{self.address} is {probe.host}, Python {probe.python}, {said.one('slurm') or 'Slurm'}")
+        self._desk.log(*filter(None, [clock_note(said, self.address, now)]))
         if said.one("job_python") == "missing":
             self._desk.log("job_python is not on the login node; the compute nodes may have it")
         return probe

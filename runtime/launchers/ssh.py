@@ -20,7 +20,7 @@ from ..ssh.explain import failure
 from ..ssh.held import Held
 from ..ssh.line import Line, hang_up, new_private_name, stop_forward
 from ..ssh.plan import read_place, script, wanted_modules
-from ..ssh.probe import Probe, read_probe
+from ..ssh.probe import Probe, clock_note, read_probe
 from ..ssh.talk import Chatter, Result, SshError, Talk, new_mark, opening, run_script
 from . import ConnectionLost, Desk, LaunchError
 
@@ -98,6 +98,7 @@ class SshLauncher:
         self._desk.step(f"looking at {self.address}")
         said = self._run(line, "probe.sh", code.code_hash(), there, wanted_modules(self._facts),
                          seconds=bounds().ssh_probe_s)
+        now = time.time()
         if said.all("error"):
             raise LaunchError(said.one("error"), "mend it on the host, or the key of the config that names it")
         host = said.one("host")
@@ -117,6 +118,7 @@ class SshLauncher:
             raise LaunchError(f"no space left on {self.address}: {probe.free_mb} MB free in {probe.root}",
                               "make room there, or point remote_dir at another file system")
         self._desk.log(f"{self.address} is {probe.host}, Python {probe.python}", f"GPU: {probe.choice.words}")
+        self._desk.log(*filter(None, [clock_note(said, self.address, now)]))
         self._desk.note(chosen_gpu=probe.choice.card.to_json() if probe.choice.card else None)
         return probe
 

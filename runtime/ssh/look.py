@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from . import code
 from .explain import failure
 from .line import Line, new_private_name
 from .prelude import unparsed
-from .probe import interpreter
+from .probe import clock_note, interpreter
 from .talk import Result, SshError, run_script
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def look(
     if wrong:
         problem(report, f"bash cannot parse the prelude: {wrong}", "mend it; the number is that of its line")
     try:
-        said = _ask(facts, scripts, word, tail)
+        said, now = _ask(facts, scripts, word, tail)
         if said.all("error"):
             raise LaunchError(said.one("error"), "mend it on the host, or the key of the config that names it")
         python = interpreter(said, host, str(facts["python"]))
@@ -43,6 +44,7 @@ def look(
         return None
     report.lines.append(f"{backend.name}: {host} is {said.one('host')}, Python {python}")
     report.facts.update(hostname=said.one("host"), python=python, remote_dir=said.one("root"))
+    report.lines += filter(None, [clock_note(said, host, now)])
     return said
 
 
@@ -59,9 +61,11 @@ def problem(report: Report, reason: str, hint: str) -> None:
         report.lines.append(f"  {hint}")
 
 
-def _ask(facts: Mapping[str, Any], scripts: Mapping[str, str], word: str, tail: Sequence[bytes]) -> Result:
-    """A login, a look, and a socket forwarded and taken back; the last only where the look found nothing wrong, since
-    it needs what the look makes. Raises LaunchError."""
+def _ask(
+    facts: Mapping[str, Any], scripts: Mapping[str, str], word: str, tail: Sequence[bytes]
+) -> tuple[Result, float]:
+    """The host's answer, and when it was there. A login, a look, and a socket forwarded and taken back; the last only
+    where the look found nothing wrong, since it needs what the look makes. Raises LaunchError."""
     line = Line(facts, new_private_name())
     there = new_private_name()
     try:
@@ -70,6 +74,7 @@ def _ask(facts: Mapping[str, Any], scripts: Mapping[str, str], word: str, tail: 
             line.ssh, "probe.sh", scripts["probe.sh"], code.code_hash(), there, word, tail=tail,
             seconds=bounds().ssh_probe_s,
         )
+        now = time.time()
         try:
             if not said.all("error"):
                 with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +83,7 @@ def _ask(facts: Mapping[str, Any], scripts: Mapping[str, str], word: str, tail: 
             with suppress(SshError):
                 run_script(line.ssh, "remove_job.sh", scripts["remove_job.sh"], "all", there, "0",
                            seconds=bounds().ssh_call_s)
-        return said
+        return said, now
     except SshError as error:
         raise failure(str(facts["host"]), error) from None
     finally:

@@ -13,6 +13,7 @@ from .talk import Result
 
 #: The worker's oldest Python.
 OLDEST = (3, 8)
+_SKEW_S = 60
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,16 @@ def interpreter(said: Result, place: str, wanted: str) -> str:
         hint = "point `python` at a newer one" + (f"; found there: {others}" if others else "")
         raise LaunchError(f"{wanted} on {place} is Python {version}; 3.8 or newer is needed", hint)
     return found
+
+
+def clock_note(said: Result, place: str, now: float) -> str:
+    """A word about a clock that is far from ours, "" for one that is not. Nothing relies on it but people who compare
+    times; ``now``: when the answer was there."""
+    told = said.one("time")
+    ahead = round(int(told) - now) if re.fullmatch(r"\d{1,12}", told) else 0
+    if abs(ahead) <= _SKEW_S:
+        return ""
+    return f"note: the clock of {place} is {abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
 
 
 def _others(said: Result) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from potato_training.runtime.ssh import code, gpus
 from potato_training.runtime.ssh.connection import Ssh, remote_command
 from potato_training.runtime.ssh.explain import failure
 from potato_training.runtime.ssh.held import Held
+from potato_training.runtime.ssh.probe import clock_note
 from potato_training.runtime.ssh.talk import Result, SshError
 from potato_training.runtime.ssh.untar import BadArchive, untar
 
@@ -76,6 +77,15 @@ def test_any_answer_of_nvidia_smi_is_a_choice_or_a_reason(rows):
     if choice.candidates:
         known = {card.uuid: card.free_mb for card in gpus.cards(answer) if card.free_mb is not None}
         assert known[choice.candidates[0]] == max(known.values()) >= 2000
+
+
+@pytest.mark.parametrize(("told", "note"), [
+    ("1000", ""), ("1060", ""), ("940", ""), ("", ""), ("yesterday", ""),
+    ("1300", "note: the clock of gpu is 300 s ahead of this machine's"),
+    ("700", "note: the clock of gpu is 300 s behind this machine's"),
+])
+def test_a_clock_that_is_far_from_ours_is_named(told, note):
+    assert clock_note(said(time=[told]), "gpu", 1000.2) == note
 
 
 def test_an_answer_of_nvidia_smi_that_is_none_never_means_the_cpu():

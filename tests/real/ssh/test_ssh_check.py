@@ -395,3 +395,16 @@ def test_check_leaves_nothing(remote):
     assert study.account.sockets() == []
     assert not study.ssh_processes()
     study.wait_until(lambda: not study.account.processes(), "the end of the login's shell")
+
+
+def test_a_clock_that_is_far_off_is_named(remote):
+    study = remote()
+    program = study.account.program("bin/date", "#!/bin/sh\necho 1000000000\n")
+    study.account.put(".bashrc", f"export PATH={program.parent}:$PATH\n")
+    ran = check(study, "--trainer", "test-quick")
+    assert ran.returncode == 0, ran.stdout
+    note = r"note: the clock of gpu\.example\.org is \d{7,} s behind this machine's"
+    assert re.search(note, ran.stdout), ran.stdout
+    ran = study.potato("training", "run", "--trainer", "test-quick")
+    assert ran.returncode == 0, ran.stdout
+    assert re.search(note, study.log(study.runs()[0].run_id))

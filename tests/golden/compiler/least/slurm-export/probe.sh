@@ -126,4 +126,5 @@ if [ "$potato_test" = test ]; then
     potato_limited 60 scancel --name=potato-example "$@" 2>&1 | potato_lines test_err
   fi
 fi
+potato_say time "$(date +%s)" # last, so that nothing lies between this and its being read
 potato_end 0

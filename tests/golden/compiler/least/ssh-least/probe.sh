@@ -113,4 +113,5 @@ if "torch" in sys.argv[1].split() and importlib.util.find_spec("torch"):
             print("kernels=%d missing sm_%d%d %s" % (n, *torch.cuda.get_device_capability(n), words))
 MODULES
   potato_say modules_failed "$?"
+potato_say time "$(date +%s)" # last, so that nothing lies between this and its being read
 potato_end 0
