@@ -3,15 +3,14 @@
 As it comes, cheroot 11 reads the whole of an unread body into memory before it answers on a kept
 connection (a refused upload of 200 MB takes 200 MB), reads a chunk as large as the sender claims,
 closes a socket with bytes unread, which on TCP destroys the very answer that said why, and gives each
-new connection a thread although nothing has been said on it yet (as many silent ones as there are
-threads stop the server). Here a body is handed on as it arrives, an unread one closes the connection,
-the close waits a moment for the other side to have read the answer, and silence costs no thread.
+connection a thread before its request is here (as many silent or slow ones as there are threads stop
+the server). Here a body is handed on as it arrives, an unread one closes the connection, the close
+waits a moment for the other side to have read the answer, and silence costs no thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import sys
 import time
@@ -19,6 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cheroot import wsgi
+
+from . import http_arrival
 
 #: Left unread up to here, the rest of a body is read and the connection kept.
 _SMALL_REST = 64 * 1024
@@ -37,7 +38,7 @@ def make_server(app: Callable[..., Any], address: str | tuple[str, int], *, thre
     server.gateway = _Gateway
     server.timeout = 30  # of one read or write; also how long a quiet connection is kept
     server.keep_alive_conn_limit = 2000
-    server.max_request_header_size = 32 * 1024
+    server.max_request_header_size = http_arrival.HEAD
     server.error_log = _log  # type: ignore[method-assign]
     return server
 
@@ -48,19 +49,14 @@ def _log(msg: str = "", level: int = 20, traceback: bool = False) -> None:
 
 class _Server(wsgi.Server):
     def process_conn(self, conn: Any) -> None:
-        """Called for a connection that is new or has something to say; the first kind waits for the second."""
-        if conn.rfile.has_data() or _readable(conn.socket):
+        """Called for a connection that is new or has something to say. A thread is for those with a request."""
+        found = http_arrival.look(conn)
+        if found == http_arrival.READY:
             super().process_conn(conn)
-        elif self.can_add_keepalive_connection:
+        elif found == http_arrival.WAIT and self.can_add_keepalive_connection:
             self.put_conn(conn)
         else:
             conn.close()
-
-
-def _readable(sock: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
 
 
 class KnownBody:
@@ -158,9 +154,11 @@ class _Gateway(wsgi.Gateway_10):
         if 0 < self._body.remaining <= _SMALL_REST:
             sock = self.req.conn.socket
             with contextlib.suppress(OSError):
-                sock.settimeout(_REST_S)
-                while self._body.read(_SMALL_REST):
-                    pass
+                until = time.monotonic() + _REST_S
+                while (left := until - time.monotonic()) > 0:
+                    sock.settimeout(left)
+                    if not self._body.read(_SMALL_REST):
+                        break
                 sock.settimeout(self.req.server.timeout)
 
     def respond(self) -> None:

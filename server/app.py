@@ -9,13 +9,14 @@ import flask
 from werkzeug.exceptions import HTTPException
 from werkzeug.middleware.proxy_fix import ProxyFix
 
+from ..runtime import http_arrival
 from ..runtime.agent_routes import make_blueprint as agent_blueprint
 from ..runtime.intake import Intake
 from ..schema.errors import UserError
 from ..worker.protocol import API_PREFIX
 from . import metrics
 from .api import add_api, answer
-from .asking import check_size
+from .asking import MAX_BODY, check_size
 from .door import Door
 from .errors import NotFound, NotSignedIn, Refused
 from .eventindex import Indexes
@@ -56,8 +57,8 @@ def make_blueprint(study: Study, door: Door, auto: Any) -> flask.Blueprint:
     @routes.before_request
     def guard() -> flask.Response | None:
         door.check_host()
-        check_size()
         name = (flask.request.endpoint or "").rpartition(".")[2]
+        check_size(http_arrival.BODY if name in _OPEN else MAX_BODY)  # no stranger's body is waited for
         if name in ("login", "sign_in", "sign_out") and (elsewhere := door.sign_in_at()):
             return flask.Response("", 303, {"Location": elsewhere})
         if name not in _OPEN:

@@ -24,12 +24,12 @@ _RUN_KEYS = ("trainer", "schemas", "backend", "params")
 _NUMBER = re.compile(r"[0-9]{1,12}\Z")
 
 
-def check_size() -> None:
+def check_size(most: int = MAX_BODY) -> None:
     """Refuses a body that is too large before a byte of it is read, whoever sends it. One whose size is not told
     is read by ``json_body`` alone, which counts."""
     length = flask.request.content_length
-    if length is not None and length > MAX_BODY:
-        raise Refused(f"the body is larger than {MAX_BODY // 1024} kB", field="body", status=413, **_nothing_started())
+    if length is not None and length > most:
+        raise Refused(f"the body is larger than {most // 1024} kB", field="body", status=413, **_nothing_started())
     if length is None and flask.request.headers.get("Transfer-Encoding") and not flask.request.is_json:
         raise Refused(
             "the size of the body must be told", "Content-Length", field="body", status=411, **_nothing_started()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import select
 import socket
 
 import pytest
@@ -16,10 +18,10 @@ CLAIM = {"agent_id": "a", "hostname": "h"}
     ("POST", f"{API_PREFIX}/claim", MAX_MESSAGE_BYTES),
     ("POST", f"{JOB}/events", MAX_BATCH_BYTES),
     ("POST", f"{JOB}/result", MAX_MESSAGE_BYTES),
-    ("PUT", f"{JOB}/predictions", 1000),
+    ("PUT", f"{JOB}/predictions", 100_000),
 ])
 def test_a_length_above_the_limit_is_413_before_a_byte_of_it(server, method, path, limit):
-    server.job.limit_bytes = 1000
+    server.job.limit_bytes = 100_000
     head = server.head(method, path, Content_Length=limit + 1, Content_Digest=server.digest(b""))
     answer = server.raw([head])
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -130,7 +132,7 @@ def test_a_body_that_trickles_is_given_up(server, monkeypatch):
     from potato_training.runtime import agent_bodies
 
     monkeypatch.setattr(agent_bodies.read_json, "__kwdefaults__", {"seconds": 0.0})
-    head = server.head("POST", f"{API_PREFIX}/claim", Content_Length=100)
+    head = server.head("POST", f"{API_PREFIX}/claim", Content_Length=100_000)
     with socket.create_connection(server.address, timeout=30) as sock:
         sock.sendall(head + b"{")
         assert sock.recv(65536).startswith(b"HTTP/1.1 408 ")
@@ -162,3 +164,48 @@ def test_silent_connections_do_not_stop_the_others(server):
 def test_headers_without_end_are_refused(server):
     head = server.head("GET", f"{JOB}/bundle", X="x" * 100_000)
     assert server.raw([head]).startswith(b"HTTP/1.1 413 ")
+
+
+def half(server, kind):
+    """A connection on which a request has begun and does not end."""
+    sock = socket.create_connection(server.address, timeout=30)
+    claim = server.head("POST", f"{API_PREFIX}/claim", Content_Length=100)
+    if kind == "after another":
+        claim = claim.replace(b"100", b"2") + b"{}POST /x HTTP/1.1\r\nHost"
+    sock.sendall({"head": claim[:50], "body": claim + b"{", "folded": claim.replace(b"th: ", b"th:\r\n ") + b"{"}
+                 .get(kind, claim))
+    return sock
+
+
+@pytest.mark.parametrize("kind", ["head", "body", "folded", "after another"])
+def test_requests_that_do_not_end_do_not_stop_the_others(server, kind):
+    """More of them than there are threads."""
+    begun = [half(server, kind) for _ in range(10)]
+    try:
+        if kind == "after another":
+            for sock in begun:
+                assert sock.recv(12) == b"HTTP/1.1 400", "the first request was whole"
+        for _ in range(5):
+            assert server.ask("POST", f"{API_PREFIX}/claim", CLAIM)[0] == 200
+    finally:
+        for sock in begun:
+            sock.close()
+
+
+def test_a_request_that_comes_byte_by_byte_is_answered(server):
+    body = json.dumps(CLAIM).encode()
+    request = server.head("POST", f"{API_PREFIX}/claim", Content_Length=len(body), Connection="close") + body
+    answer = server.raw(request[n:n + 1] for n in range(len(request)))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_request_that_takes_too_long_to_come_is_given_up(server, monkeypatch):
+    from potato_training.runtime import http_arrival
+
+    monkeypatch.setattr(http_arrival, "WITHIN_S", 0.0)
+    with half(server, "head") as sock, contextlib.suppress(OSError):
+        while True:
+            sock.sendall(b"x")
+            if select.select([sock], [], [], 0.01)[0]:
+                assert sock.recv(1) == b""
+                break

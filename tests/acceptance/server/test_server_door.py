@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 
@@ -237,3 +238,16 @@ def test_a_huge_body_is_refused_before_it_is_read(site, form):
                 head += f"Content-Type: {form}\r\n"
                 sock.sendall(head.encode() + size + b"\r\n\r\n10000\r\n" + b"x" * 1000)
                 assert sock.recv(4096).split()[1] == status, (path, size)
+
+
+def test_a_stranger_s_body_is_never_waited_for(site):
+    """More logins of any size that do not end than there are threads; one who has no key gets none to wait for him."""
+    with contextlib.ExitStack() as begun:
+        for n in range(48):
+            sock = begun.enter_context(socket.create_connection(("127.0.0.1", site.port), 30))
+            length = (100, 15_000, 200_000)[n % 3]
+            sock.sendall(f"POST /admin/training/login HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\nContent-Type: "
+                         f"application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n\r\nkey=".encode())
+            if length == 200_000:
+                assert sock.recv(4096).split()[1] == b"413"
+        assert site.sign_in().status == 303
