@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+# Looked for and not imported: each process of the suite would, and all that uses them is in others.
+pytestmark = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers")), reason="needs transformers")
 
 #: Of the quick jobs; the names below a library are what it imports on first use.
 LIBRARIES = ("torch", "transformers", "peft", "transformers.models.bert.modeling_bert",
@@ -106,9 +107,9 @@ def test_the_same_seed_is_the_same_model(make_job, models):
     assert found[0] == found[1]
 
 
-def test_a_job_that_was_killed_and_requeued_ends_in_the_same_model(make_job, models):
+def test_a_job_that_was_killed_and_requeued_ends_in_the_same_model(make_job, quick_job, models):
     asked = params(models["bert"], epochs=2, early_stopping=0, checkpoint_minutes=0)
-    whole = make_job("hf-text-classification", params=asked)
+    whole = quick_job("hf-text-classification", params=asked)
     assert whole.run() == 0, whole.stderr[-3000:]
     job = make_job("hf-text-classification", name="again", params=asked).start()
     folder = job.dir / "checkpoints" / "sentiment"

@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
+pytestmark = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers") and find_spec("peft")),
+                                reason="needs transformers and peft")
 
 LIBRARIES = ("torch", "transformers", "peft", "transformers.models.llama.modeling_llama")      # of the quick jobs
 

@@ -5,11 +5,11 @@ import pickletools
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("sklearn")
-pytest.importorskip("skops")
+pytestmark = pytest.mark.skipif(not (find_spec("sklearn") and find_spec("skops")), reason="needs scikit-learn")
 
 LIBRARIES = ("sklearn.linear_model", "sklearn.feature_extraction.text", "skops.io")     # of the quick jobs
 
