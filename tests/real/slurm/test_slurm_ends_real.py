@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -84,4 +86,52 @@ def test_a_requeued_job_goes_on_from_its_last_whole_checkpoint(login, tiny_bert)
     assert study.ended(whole).state == "succeeded", study.log(whole)
     found = [(study.places.run_dir(name) / "predictions.jsonl").read_text() for name in (run_id, whole)]
     assert found[0] == found[1]
+    study.nothing_is_left()
+
+
+def test_a_preempted_job_that_comes_back(login):
+    study = login(partition="scavenge", requeue=True)
+    process, run_id, job_id = started(study, steps=40, step_seconds=0.05)
+    folder = study.cluster.fresh()
+    (folder / "urgent.sh").write_text("#!/bin/bash\nexec sleep 1000\n")
+    urgent = study.cluster.sbatch(folder / "urgent.sh", "--partition=urgent", "--exclusive")
+    study.wait_until(lambda: study.run(run_id).attempt == 2, "the second attempt")
+    study.wait_until(lambda: study.run(run_id).state == "waiting", "its waiting")
+    study.cluster.run(["scancel", urgent])
+    study.wait_until(lambda: study.cluster.hurry(job_id) and process.poll() is not None, "the end")
+    output, code = study.finish(process)
+    assert code == 0, output + study.log(run_id)
+    assert study.ended(run_id).facts["result"]["attempt"] == 2
+    assert study.job_ids(run_id) == [job_id]
+    study.nothing_is_left()
+
+
+@pytest.mark.thorough("eight seconds of silence")
+def test_a_job_that_is_suspended_for_longer_than_the_heartbeat(login):
+    """It says nothing meanwhile, and nobody holds that against it."""
+    study = login(heartbeat_timeout_s=4)
+    process, run_id, job_id = started(study, steps=40, step_seconds=0.05)
+    study.cluster.run(["scontrol", "suspend", job_id])
+    study.wait_until(lambda: f"SLURM job {job_id}: SUSPENDED" in study.log(run_id), "the word about it")
+    until = time.monotonic() + 8
+    study.wait_until(lambda: time.monotonic() > until or study.run(run_id).over, "eight seconds")
+    study.cluster.run(["scontrol", "resume", job_id])
+    output, code = study.finish(process)
+    assert code == 0, output + study.log(run_id)
+    study.ended(run_id)
+    study.nothing_is_left()
+
+
+@pytest.mark.thorough("as a requeue, with another reason")
+def test_a_job_that_is_held_after_a_requeue(login):
+    study = login(requeue=True)
+    process, run_id, job_id = started(study, steps=40, step_seconds=0.05)
+    study.cluster.run(["scontrol", "requeuehold", job_id])
+    study.wait_until(lambda: study.run(run_id).attempt == 2 and study.run(run_id).state == "waiting", "its waiting")
+    study.wait_until(lambda: re.search(r": \w+ \(.*held", study.log(run_id), re.IGNORECASE), "why it waits")
+    study.cluster.run(["scontrol", "release", job_id])
+    study.wait_until(lambda: study.cluster.hurry(job_id) and process.poll() is not None, "the end")
+    output, code = study.finish(process)
+    assert code == 0, output + study.log(run_id)
+    study.ended(run_id)
     study.nothing_is_left()
