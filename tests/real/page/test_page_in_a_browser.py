@@ -433,5 +433,5 @@ def test_a_push_goes_on_without_its_tab(window, study, server, hub, tmp_path):
     hub.gate.set()
     page.get_by_role("link", name="me/reviews").wait_for()
     assert "Pushed to me/reviews" in page.locator("#region-push").inner_text()
-    assert page.get_by_text("Push to the Hugging Face Hub").is_visible()
+    page.get_by_text("Push to the Hugging Face Hub").wait_for()
     assert set(hub.files) == {"README.md", "potato.json", "shares.json"}
