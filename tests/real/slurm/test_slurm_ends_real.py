@@ -89,6 +89,7 @@ def test_a_requeued_job_goes_on_from_its_last_whole_checkpoint(login, tiny_bert)
     study.nothing_is_left()
 
 
+@pytest.mark.thorough("as a requeue, by another job")
 def test_a_preempted_job_that_comes_back(login):
     study = login(partition="scavenge", requeue=True)
     process, run_id, job_id = started(study, steps=40, step_seconds=0.05)
