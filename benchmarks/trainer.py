@@ -278,7 +278,7 @@ def accuracy(args):
     index = {label: n for n, label in enumerate(labels)}
     test = read["test"][: args.test] if args.test else read["test"]
     lines = []
-    for seed in range(args.seeds):
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
         rows = list(read["train"])
         random.Random(seed).shuffle(rows)
         seen, few = {}, []
@@ -314,6 +314,7 @@ def main():
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--per-label", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--arms", help="of speed: names, commas between; the first is the measure")
     parser.add_argument("--test", type=int, default=0, help="so many test items only")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
