@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Every file gets this time, so that the same code is the same bytes, and code compiled there stays valid.
+#: Every file gets this time, so that the same code is the same bytes.
 _WHEN = 1_600_000_000
 _BLOCK = 1 << 16
 

@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,9 @@ def test_the_code_arrives_whole(ssh, host, over_ssh, code_tar, shell):
     assert answer.values["code"] == [f"{host.root}/code/{CODE}"]
     found = sorted(str(p.relative_to(host.root / "code")) for p in (host.root / "code").rglob("*.py"))
     assert found == [f"{CODE}/potato_training/__init__.py", f"{CODE}/potato_training/worker/agent.py"]
-    assert (host.root / "code" / CODE / found[0].split("/", 1)[1]).stat().st_uid == os.geteuid()
+    arrived = (host.root / "code" / CODE / found[0].split("/", 1)[1]).stat()
+    assert arrived.st_uid == os.geteuid()
+    assert arrived.st_mtime > time.time() - 3600, "what cleans a scratch disk takes old files first"
     for path in (host.root, host.root / "code", host.root / "code" / CODE):
         assert path.stat().st_mode & 0o077 == 0, path
 

@@ -39,6 +39,22 @@ def test_launch_twice(ssh, with_code, over_ssh, shell):
         shutil.rmtree(with_code.root / "code", ignore_errors=True)      # pruned meanwhile: the job has its own
 
 
+@pytest.mark.parametrize("lost", ["agent.py", "__init__.py", "all", "none", "list"])
+def test_launch_where_the_jobs_own_code_has_lost_files(ssh, with_code, over_ssh, lost):
+    """Another login to a job that is at work for so long that what cleans a scratch disk came by."""
+    launch = ssh()["launch.sh"]
+    assert over_ssh(launch, CODE, tail=b"hello\n", env=with_code.env).end == 0
+    code = with_code.root / "jobs" / "example" / "code"
+    before = code.stat().st_ino
+    for path in [p for p in code.rglob("*") if p.is_file()]:
+        if lost == "all" or path.name == lost or (lost == "list" and path.parent == code):
+            path.unlink()
+    again = over_ssh(launch, CODE, tail=b"again\n", env=with_code.env)
+    assert again.rest == f"0\nagent again {code.parent}\n".encode(), again.stderr
+    assert (code.stat().st_ino == before) == (lost in ("none", "list"))
+    assert sorted(p.name for p in code.parent.iterdir()) == ["code"]
+
+
 def test_launch_without_code(ssh, host, over_ssh):
     answer = over_ssh(ssh()["launch.sh"], CODE, env=host.env)
     assert answer.end == 1

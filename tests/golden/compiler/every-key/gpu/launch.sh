@@ -35,13 +35,15 @@ potato_job="$HOME"/'potato runs/training/jobs/example'
 IFS= read -r potato_code || potato_fail "nobody said which code to use"
 case $potato_code in '' | *[!0-9a-f]*) potato_fail "no such code" ;; esac
 mkdir -p -- "$potato_job" || potato_fail "$(uname -n) cannot make $potato_job"
-if [ ! -d "$potato_job/code" ]; then
+potato_laid=$potato_job/code # with a list of its own: a job may outlast a copy of another version
+if [ ! -f "$potato_laid/potato_training/worker/agent.py" ] ||
+  { [ -f "$potato_laid/files" ] && ! potato_whole "$potato_laid" "$potato_laid/files"; }; then
   potato_source=$potato_root/code/$potato_code
   potato_copy=$potato_job/code.$$.tmp
   touch -c -- "$potato_source" # it counts as used now: the newest three are kept
   potato_take() { # OPTIONS of cp
     rm -rf -- "$potato_copy" && mkdir -- "$potato_copy" && cp "$1" -- "$potato_source/potato_training" "$potato_copy" &&
-      potato_whole "$potato_copy" "$potato_source/$potato_code"
+      cp -- "$potato_source/$potato_code" "$potato_copy/files" && potato_whole "$potato_copy" "$potato_copy/files"
   }
   potato_turn=1 # without hard links, a plain copy with the times that the compiled code goes by
   until potato_take -Rl 2> /dev/null || potato_take -Rp; do
@@ -52,7 +54,9 @@ if [ ! -d "$potato_job/code" ]; then
     [ "$potato_turn" -lt 3 ] || potato_fail "$(uname -n) cannot copy the code to $potato_job"
     potato_turn=$((potato_turn + 1))
   done
-  mv -- "$potato_copy" "$potato_job/code" || potato_fail "$(uname -n) cannot copy the code to $potato_job"
+  [ ! -d "$potato_laid" ] || mv -- "$potato_laid" "$potato_copy.old"
+  mv -- "$potato_copy" "$potato_laid" || potato_fail "$(uname -n) cannot copy the code to $potato_job"
+  rm -rf -- "$potato_copy.old"
 fi
 
 # model_training.backends.gpu.prelude: in a login bash, so that `source` and `module` are there. What the profile and

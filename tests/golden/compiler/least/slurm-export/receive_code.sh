@@ -40,7 +40,7 @@ potato_clean() { rm -rf -- "$potato_copy" "$potato_copy.old"; }
 trap potato_clean EXIT
 trap 'exit 1' HUP INT TERM
 mkdir -p -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
-{ ( cd -- "$potato_copy" && tar -xof - ) && potato_whole "$potato_copy" "$potato_copy/$potato_code"; } ||
+{ ( cd -- "$potato_copy" && tar -xomf - ) && potato_whole "$potato_copy" "$potato_copy/$potato_code"; } ||
   potato_fail "the copy of the code to $(uname -n) broke off"
 
 # The whole copy gets its name, unless somebody else was first. Where that happens at this very moment, mv puts
