@@ -46,14 +46,19 @@ def opened(run_dir: Path, name: str) -> BinaryIO:
     """The file of that name. Raises NotFound."""
     if name not in {file.name for file in listed(run_dir)}:
         raise NotFound("there is no such model file")
+    return regular(run_dir / places.ARTIFACTS / name, "there is no such model file")
+
+
+def regular(path: Path, missing: str) -> BinaryIO:
+    """A file of ours that is one, and no link. Raises NotFound with ``missing``."""
     try:
-        descriptor = os.open(run_dir / places.ARTIFACTS / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        raise NotFound("there is no such model file") from None
+        raise NotFound(missing) from None
     file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise NotFound("there is no such model file")
+        raise NotFound(missing)
     return file
 
 

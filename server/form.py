@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,7 @@ def shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def plain_number(value: float) -> str:
@@ -63,6 +63,22 @@ def plain_number(value: float) -> str:
 def field_name(trainer: str, name: str) -> str:
     """Every trainer's fields have names of their own, since without JavaScript all of them are sent."""
     return f"p.{trainer}.{name}"
+
+
+def sent_of(trainer: str, schema: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, str]:
+    """What a form would have sent for these parameters: ``read`` the other way round."""
+    return {field_name(trainer, name): text for name, text in _filled(fields(schema), params)}
+
+
+def _filled(known: tuple[Field, ...], params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for one in known:
+        value = params.get(one.name.rpartition(".")[2])
+        if one.kind == "switch":
+            if isinstance(value, Mapping):
+                yield one.name, "on"
+                yield from _filled(one.inside, value)
+        elif value is not None:
+            yield one.name, shown(value)
 
 
 def read(trainer: str, schema: Mapping[str, Any], sent: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -13,8 +13,7 @@ import flask
 from ..runtime import places
 from ..runtime.store import Run
 from ..schema.errors import UserError
-from . import api, artifacts, asking, form, logtail, runpage, views
-from .asking import number
+from . import artifacts, asking, form, logtail, runpage, runtable, views
 from .door import Door
 from .errors import Refused
 from .eventindex import Indexes
@@ -22,7 +21,6 @@ from .insight import Insights
 from .rendering import block, render, url
 from .study import Study
 
-SHOWN = 25
 #: What a redirect may say; never a text of the request's.
 SAID = {
     "started": "The run is in the queue.", "cancel": "The run is being cancelled.",
@@ -134,6 +132,12 @@ def add_pages(routes: flask.Blueprint, shared: Shared) -> None:
         part = logtail.last(study.run_dir(run) / name, 4 * 1024 * 1024)
         return flask.Response(part.text, mimetype="text/plain")
 
+    @routes.get("/runs/<run_id>/predictions.jsonl")
+    def predictions(run_id: str) -> flask.Response:
+        run = study.run(run_id)
+        file = artifacts.regular(study.run_dir(run) / places.PREDICTIONS, "this run has no predictions")
+        return download(artifacts.blocks(file), f"{run.run_id}-predictions.jsonl")
+
     @routes.get("/runs/<run_id>/artifacts.tar")
     def all_files(run_id: str) -> flask.Response:
         run = study.run(run_id)
@@ -179,29 +183,43 @@ def _page(shared: Shared, sent: dict[str, str], wrong: dict[str, str], report: A
     study = shared.study
     checked = study.checked()
     config = checked.config
-    limit = number("limit", SHOWN, api.MOST_RUNS, 1)
+    wanted = runtable.wanted()
     start: dict[str, Any] = {"config": None}
     if config is not None:
         trainers = [t for t in views.trainers() if "params_schema" in t]
+        again = study.store.get(flask.request.args.get("again", "")) if not sent else None
+        if again is not None:
+            sent = _sent_of(again, trainers)
         start = {
             "config": config, "trainers": trainers, "schemas": views.schemas(config),
             "fields": {t["name"]: form.fields(t["params_schema"]) for t in trainers},
-            "backends": views.backends(config), "chosen": _chosen(config, sent, trainers),
+            "backends": views.backends(config), "chosen": _chosen(config, sent, trainers, again),
+            "again": again.run_id if again else "",
         }
     return render(
         "page.html", **_around(shared), **start, sent=sent, wrong=wrong, report=report, field_name=form.field_name,
-        problems=checked.errors, regions=_regions(shared, limit), limit=limit,
+        problems=checked.errors, regions=_regions(shared), wanted=wanted, query=runtable.query(wanted),
+        has_runs=bool(study.store.runs(1)),
     )
 
 
-def _chosen(config: Any, sent: dict[str, str], trainers: list[dict[str, Any]]) -> dict[str, Any]:
+def _chosen(config: Any, sent: dict[str, str], trainers: list[dict[str, Any]], again: Run | None) -> dict[str, Any]:
     kinds = {s.name: s.kind for s in config.schemes}
     trainer = sent.get("trainer") or "sklearn-text"
     can = next((t["kinds"] for t in trainers if t["name"] == trainer), ())
-    schemas = flask.request.form.getlist("schemas") if sent else [
-        name for name in config.training["writeback"]["schemas"] if kinds.get(name) in can
-    ] or [name for name, kind in kinds.items() if kind in can]
+    if again is not None:
+        schemas = list(again.schemas)
+    else:
+        schemas = flask.request.form.getlist("schemas") if sent else [
+            name for name in config.training["writeback"]["schemas"] if kinds.get(name) in can
+        ] or [name for name, kind in kinds.items() if kind in can]
     return {"trainer": trainer, "backend": sent.get("backend") or config.training["backend"], "schemas": schemas}
+
+
+def _sent_of(run: Run, trainers: list[dict[str, Any]]) -> dict[str, str]:
+    """The start form as it was filled in for an earlier run."""
+    schema: dict[str, Any] = next((t["params_schema"] for t in trainers if t["name"] == run.trainer), {})
+    return {"trainer": run.trainer, "backend": run.backend, **form.sent_of(run.trainer, schema, run.params)}
 
 
 def _asked(sent: Any) -> tuple[dict[str, Any], dict[str, str]]:
@@ -220,19 +238,18 @@ def _asked(sent: Any) -> tuple[dict[str, Any], dict[str, str]]:
     return {"trainer": info.name, "backend": sent.get("backend") or None, "schemas": schemas, "params": params}, wrong
 
 
-def _regions(shared: Shared, limit: int | None = None) -> Mapping[str, str]:
+def _regions(shared: Shared) -> Mapping[str, str]:
     """The parts of the page that change by themselves, as HTML."""
-    limit = number("limit", SHOWN, api.MOST_RUNS, 1) if limit is None else limit
-    store = shared.study.store
+    store, wanted = shared.study.store, runtable.wanted()
     waiting = store.open_runs()
     active, queue = views.active_of(waiting), views.queue_of(waiting)
-    newest = store.runs(limit + 1)
-    shown = [views.summary(run, queue) | {"run": run} for run in newest[:limit]]
+    found, more = runtable.shown(store, wanted)
+    shown = [views.summary(run, queue) | {"run": run} for run in found]
     at_work = [runpage.live_values(shared, run) for run in active]
     return {
         "now": block("parts.html", "now", active=at_work, queue=queue, releases=shared.study.held()),
         "auto": block("parts.html", "auto", auto=shared.auto.told()),
-        "runs": block("parts.html", "runs", runs=shown, more=len(newest) > limit),
+        "runs": block("parts.html", "runs", runs=shown, more=more, wanted=wanted),
     }
 
 

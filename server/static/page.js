@@ -85,7 +85,7 @@
     try {
       const headers = { Accept: "application/json" };
       if (etag) headers["If-None-Match"] = etag;
-      const answer = await fetch(live.dataset.live, { headers, cache: "no-store", redirect: "error" });
+      const answer = await fetch(live.dataset.live, { headers, cache: "no-store", redirect: "manual" });
       if (answer.status === 200) {
         etag = answer.headers.get("ETag") || "";
         const told = await answer.json();
@@ -103,31 +103,43 @@
         }
       } else if (answer.status === 304) {
         await readLog();
+      } else if (answer.type === "opaqueredirect" || answer.status === 401 || answer.status === 403) {
+        pause = 8000;
+        tell("You are signed out here.", "Sign in");
+        setTimeout(look, pause);
+        return;
       } else {
         throw new Error(String(answer.status));
       }
       failures = 0;
-      away(false);
+      tell("");
     } catch (error) {
       failures += 1;
       pause = Math.min(8000, 1000 * 2 ** failures);
-      if (failures > 1) away(true);
+      if (failures > 1) tell("The server does not answer. Runs go on without it; this page tries again.");
     }
     setTimeout(look, pause);
   }
 
-  function away(yes) {
+  // A note about the page itself; ``link`` loads it anew.
+  function tell(text, link) {
     let note = document.getElementById("away");
-    if (yes && !note) {
-      note = document.createElement("p");
-      note.id = "away";
-      note.className = "away";
-      note.setAttribute("role", "alert");
-      note.textContent = "The server does not answer. Runs go on without it; this page tries again.";
-      document.body.append(note);
-    } else if (!yes && note) {
-      note.remove();
+    if (note && note.dataset.text === text) return;
+    if (note) note.remove();
+    if (!text) return;
+    note = document.createElement("p");
+    note.id = "away";
+    note.className = "away";
+    note.dataset.text = text;
+    note.setAttribute("role", "alert");
+    note.append(text);
+    if (link) {
+      const anew = document.createElement("a");
+      anew.href = window.location.pathname + window.location.search;
+      anew.textContent = link;
+      note.append(" ", anew);
     }
+    document.body.append(note);
   }
 
   // --- the log ---------------------------------------------------------------------------------------

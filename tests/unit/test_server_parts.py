@@ -121,6 +121,15 @@ def test_what_a_form_sends(values, params):
     assert form.read("t", SCHEMA, sent(**values)) == (params, {})
 
 
+@pytest.mark.parametrize("params", [
+    {}, {"epochs": 3, "rate": 0.1234567890123, "careful": False, "mode": "fast"}, {"lora": {}},
+    {"lora": {"r": 8, "on": ["q", "v"]}}, {"rate": 1e-300},
+])
+def test_a_form_can_be_filled_with_what_a_run_had(params):
+    filled = form.sent_of("t", SCHEMA, {**params, "epochs": params.get("epochs"), "unknown": [1]})
+    assert form.read("t", SCHEMA, filled) == (params, {})
+
+
 def test_what_is_wrong_is_said_at_its_field():
     params, wrong = form.read("t", SCHEMA, sent(epochs="0", rate="much", mode="fast"))
     assert params == {"mode": "fast"}

@@ -1,0 +1,120 @@
+"""The page while its server goes away, comes back, or knows its reader no more; and uploads that need no page."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+import pytest
+
+pytestmark = pytest.mark.real
+
+
+def test_a_server_that_goes_away_is_told_and_comes_back(window, study, server):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    w = window(server("-p", str(port)))
+    page = w.sign_in()
+    w.site.process.kill()
+    w.site.ended()
+    page.get_by_text("The server does not answer.").wait_for()
+    again = study.start("training", "serve", "-p", str(port))
+    page.get_by_text("The server does not answer.").wait_for(state="detached")
+    w.complaints.clear()  # refused connections
+    again.terminate()
+
+
+def test_a_server_killed_in_each_state_with_two_tabs_and_an_api_client(window, study, server):
+    """queued, running, stopping and keeping, cancelling: each time the server dies and comes back at its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    w = window(server("-p", str(port)))
+    page = w.sign_in()
+    other = w.tab()
+    running = w.start("test-slow", steps=100_000, step_seconds=0.05)
+    study.reaches(running, "running")
+    queued = w.site.start_run("test-stubborn")
+    w.go("", other)
+    tabs = (page, other)
+
+    def strike():
+        w.site.process.kill()
+        w.site.ended()
+        for tab in tabs:
+            tab.get_by_text("The server does not answer.").wait_for()
+        w.site = server("-p", str(port))
+        for tab in tabs:
+            tab.get_by_text("The server does not answer.").wait_for(state="detached")
+
+    strike()
+    for tab in tabs:
+        tab.locator("#region-now").get_by_role("link", name=running).wait_for()
+        assert queued in tab.locator(".queue li").inner_text()
+    told = w.site.get("api/status").json
+    assert told["running"]["run_id"] == running and [run["run_id"] for run in told["queue"]] == [queued]
+    page.get_by_role("button", name="Stop and keep").click()
+    study.wait_until(lambda: study.run(running).wish == "keep", "the wish")
+    strike()
+    study.wait_until(lambda: study.run(running).over, "the end of what was kept")
+    for tab in tabs:
+        tab.locator("#region-runs").get_by_text("succeeded", exact=True).wait_for()
+    study.wait_until(lambda: "deaf" in study.log(queued), "a worker that hears nothing")
+    other.on("dialog", lambda dialog: dialog.accept())
+    other.get_by_role("button", name=re.compile("Cancel run")).click()
+    study.wait_until(lambda: study.run(queued).state in ("cancelling", "cancelled"), "the cancel")
+    strike()
+    assert study.ended(queued).state == "cancelled"
+    for tab in tabs:
+        tab.get_by_text("Nothing is running.").wait_for()
+        tab.locator("#region-runs").get_by_text("cancelled", exact=True).wait_for()
+    assert [run["status"] for run in w.site.get("api/runs").json["runs"]] == ["cancelled", "succeeded"]
+    study.nothing_is_left()
+    w.complaints.clear()  # refused connections
+
+
+def test_a_push_goes_on_without_its_tab(window, study, server, hub, tmp_path):
+    w = window(server(env=hub.env(tmp_path)))
+    w.sign_in()
+    run = w.start("test-quick")
+    study.ended(run)
+    hub.gate.clear()
+    w.go(f"/runs/{run}")
+    w.page.get_by_text("Push to the Hugging Face Hub").click()
+    w.page.get_by_label("Repository").fill("me/reviews")
+    w.page.get_by_label("Token").fill(hub.token)
+    w.page.get_by_role("button", name="Push", exact=True).click()
+    w.page.get_by_text("Pushing to me/reviews").wait_for()
+    w.page.close()
+    page = w.tab()
+    w.go(f"/runs/{run}", page)
+    page.get_by_text("Pushing to me/reviews").wait_for()
+    assert page.get_by_text("Push to the Hugging Face Hub").count() == 0
+    hub.gate.set()
+    page.get_by_role("link", name="me/reviews").wait_for()
+    assert "Pushed to me/reviews" in page.locator("#region-push").inner_text()
+    page.get_by_text("Push to the Hugging Face Hub").wait_for()
+    assert set(hub.files) == {"README.md", "potato.json", "shares.json"}
+
+
+def test_a_reader_who_is_signed_out_elsewhere_is_told_and_comes_back(window, study):
+    """The server answers well: it only knows this reader no more."""
+    w = window()
+    page = w.sign_in()
+    run = w.start("test-slow", steps=100_000)
+    study.reaches(run, "running")
+    w.go(f"/runs/{run}")
+    page.get_by_role("progressbar").wait_for()
+    w.context.clear_cookies()
+    page.get_by_text("You are signed out here.").wait_for()
+    assert page.get_by_text("The server does not answer.").count() == 0
+    page.get_by_role("link", name="Sign in").click()
+    page.get_by_label("Admin key").fill("the key of the tests")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=f"Run {run}").wait_for()
+    page.get_by_role("progressbar").wait_for()
+    assert page.locator("#away").count() == 0
+    w.site.post(f"api/runs/{run}/cancel")
+    study.ended(run)
+    w.complaints.clear()  # the browser notes a 401 for the log
