@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import socket
+import sys
 from typing import Optional
 
 from . import protocol
@@ -125,8 +127,16 @@ def _kernels(error: BaseException, text: str, trainer: Optional[str], install_hi
 def _import(error: BaseException, text: str, trainer: Optional[str], install_hint: str,
             directory: Optional[str]) -> Optional[WorkerError]:
     if isinstance(error, ImportError):
-        return MissingDependency("Trainer '%s' could not be imported: %s" % (trainer, text), install_hint)
+        return not_imported(trainer, text, install_hint)
     return None
+
+
+def not_imported(trainer: Optional[str], why: str, install_hint: str) -> MissingDependency:
+    """A trainer without its library. Its install line gets the interpreter that trains, since the `pip` of whoever
+    reads it is seldom that one's."""
+    if sys.executable and install_hint.startswith("pip "):
+        install_hint = "%s -m %s" % (shlex.quote(sys.executable), install_hint)
+    return MissingDependency("Trainer '%s' could not be imported: %s" % (trainer, why), install_hint)
 
 
 def _memory(error: BaseException, text: str, trainer: Optional[str], install_hint: str,

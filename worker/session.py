@@ -28,7 +28,7 @@ from .bundle import Bundle, examples
 from .control import Control, block_signals, take_stdin
 from .ending import Ending
 from .events import EventWriter, take_stdout
-from .failures import BadSpec, Cancelled, MissingDependency, TrainerError, explain
+from .failures import BadSpec, Cancelled, TrainerError, explain, not_imported
 from .finished import Finished
 from .handle import RunHandle
 from .predictions import PredictionsFile
@@ -125,8 +125,7 @@ class Session:
             facts["device"] = None
         self.events.emit("status", state=protocol.RUNNING, step="starting", **facts)
         if missing:
-            raise MissingDependency("Trainer '%s' could not be imported: No module named '%s'"
-                                    % (self.spec.trainer, missing[0]), trainer.info.install_hint)
+            raise not_imported(self.spec.trainer, "No module named '%s'" % missing[0], trainer.info.install_hint)
         if os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
             self.events.log("info", "CUDA_VISIBLE_DEVICES=%s" % os.environ["CUDA_VISIBLE_DEVICES"])
         if uses_gpu:
