@@ -15,11 +15,15 @@ from .scalars import NotThat, as_integer
 from .walk import BAD, Walker, quoted
 
 _LONG_SECONDS = 6 * 3600
+#: A number of MB this small was meant as gigabytes: Python with torch alone takes more.
+_LITTLE_MB = 512
 #: Local to each node of a cluster: what the login node writes there, the compute nodes do not see.
 _NODE_LOCAL = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
 _SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
+#: What a variable ends in that says where something is: the secret itself does not stand in the config.
+_PLACES = ("FILE", "PATH", "DIR")
 _SCHEDULER_VARIABLES = ("SBATCH_", "SLURM_", "SQUEUE_", "SCANCEL_", "SCONTROL_")
-_PROGRAM = re.compile(r"^[A-Za-z0-9_.+-]+")
+_PYTHON = re.compile(r"^python[0-9.]*(?![\w./-])")
 _MAIL_TYPES = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT",
                "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS")
 
@@ -64,6 +68,7 @@ class _Entry:
         if kind == "agent":
             return kind
         self.check_host()
+        self.check_identity_file()
         for key in ("remote_dir", "env_file"):
             self.check_remote_path(key)
         for key in ("python", "job_python"):
@@ -72,7 +77,7 @@ class _Entry:
                 self.check_remote_path(key)
             elif " " in program:
                 self.say(key, f"{key} is {quoted(program)}; it is one program, without arguments",
-                         f"write {key}: {(_PROGRAM.findall(program) or ['python3'])[0]}")
+                         f"write {key}: {(_PYTHON.findall(program) or ['/path/of/the/environment/bin/python'])[0]}")
         self.check_env(kind)
         for place, line, node in self.entries("prelude"):
             if line.lstrip().upper().startswith("#SBATCH"):
@@ -107,6 +112,12 @@ class _Entry:
                      f"write host: {name} and port: {port}")
         if "@" in host and self.given("user") is not None:
             self.say("user", f"user is {quoted(self.given('user'))}, and host already names one", "keep one of the two")
+
+    def check_identity_file(self) -> None:
+        text = self.given("identity_file") or ""
+        if "$" in text:
+            self.say("identity_file", f"identity_file is {quoted(text)}; variables are not expanded in it",
+                     "write the whole path; ~/... means the home directory on this machine")
 
     # --- paths ----------------------------------------------------------------------------------
 
@@ -165,7 +176,8 @@ class _Entry:
             elif value.startswith("~"):
                 self.say(key, f"{name} begins with ~, and values are literal: it does not become a home directory",
                          "write the absolute path", NOTE, value_node)
-            if name.isupper() and any(word.endswith(_SECRET_WORDS) for word in name.split("_")):
+            words = name.upper().split("_")
+            if words[-1] not in _PLACES and any(word.endswith(_SECRET_WORDS) for word in words):
                 self.say(key, f"{name} looks like a secret, which stands here for everyone who reads the "
                          "config", "put it into a file on the host that only you can read, and name that file with "
                          "env_file", WARNING, key_node)
@@ -280,6 +292,9 @@ class _Entry:
             self.say("gres" if self.given("gres") else "",
                      "without gres the job gets no GPU" if not self.given("gres") else
                      f"gres is {quoted(self.given('gres'))}, which asks for no GPU", "write gres: gpu:1 for one", NOTE)
+        mem = str(self.given("mem") or "")
+        if mem.isdigit() and 0 < int(mem) < _LITTLE_MB:
+            self.say("mem", f"mem is {mem}, which is {mem} MB", f"write {mem}G for gigabytes", NOTE)
         threads, cpus = self.given("num_threads"), self.given("cpus_per_task")
         if threads is not None and cpus is not None and threads != cpus:
             self.say("num_threads", f"num_threads is {threads} and cpus_per_task is {cpus}", "", NOTE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .near import folded, nearest
+from .sbatch_flags import OWNED
 from .walk import Walker, article, quoted
 
 #: The types of backends, whose keys are most often confused with each other's.
@@ -23,6 +24,8 @@ def unknown_key(key: str, schema: dict, walker: Walker) -> tuple[str, str]:
     synonym = _synonym(key, own, walker)
     if synonym:
         return message, f"did you mean {synonym}?"
+    if title == "slurm" and key.replace("_", "-") in OWNED:
+        return message, OWNED[key.replace("_", "-")]
     near = nearest(key, own)
     if near:
         return message, f"did you mean {near}?"
@@ -38,7 +41,8 @@ def unknown_key(key: str, schema: dict, walker: Walker) -> tuple[str, str]:
             return message, f"{near} is a key of {others[near]} backends only" + (f": {reason}" if reason else "")
     if len(own) <= 12:
         return message, "the keys here are " + ", ".join(own)
-    return message, "see the keys in docs/config.md, or run `potato schema`"
+    more = "; other flags of sbatch go under sbatch_args" if title == "slurm" else ""
+    return message, f"see the keys in docs/config.md, or run `potato schema`{more}"
 
 
 def _reason(key: str, schema: dict, walker: Walker) -> str:

@@ -9,6 +9,7 @@ OWNED = {
     "chdir": "use remote_dir",
     "job-name": "the job is named after its run, so that it can be found again; remove the flag",
     "parsable": "the program submits with it already; remove the flag",
+    "quiet": "the program reads the job's number from what sbatch prints; remove the flag",
     "wrap": "use prelude for further shell lines",
     "array": "start several runs instead",
     "wait": "the program waits for the job in its own way; remove the flag",

@@ -307,6 +307,8 @@ def _unquoted(text: str, types, key: str) -> str:
         ("integer" in types or "number" in types) and text[:1].isdigit() and len(text) < 20
     ):
         return f"write it without quotes: {key}: {text}"
+    if "array" in types and "\n" in text:
+        return "write each line as an entry of its own, after a dash"
     if "array" in types and " " not in key:
         return f"write {key}: [{quoted(text)}]"
     return ""
