@@ -41,6 +41,8 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+#: Below these an error is told in JSON, and nobody is sent to a login.
+_FOR_PROGRAMS = (f"{PREFIX}/api/", f"{PREFIX}/metrics", "/metrics", API_PREFIX)
 #: What may be asked for by anyone.
 _OPEN = ("login", "sign_in", "static")
 
@@ -53,6 +55,11 @@ def make_blueprint(study: Study, door: Door, auto: Any) -> flask.Blueprint:
     shared = Shared(study, door, Indexes(), auto)
     add_pages(routes, shared)
     add_api(routes, study, shared.indexes, auto)
+
+    @routes.get("/metrics")
+    def prometheus() -> flask.Response:
+        """The same as /metrics, for a host that has none or another."""
+        return metrics.answer(study, auto)
 
     @routes.before_request
     def guard() -> flask.Response | None:
@@ -112,7 +119,7 @@ def make_app(study: Study, settings: Settings, auto: Any) -> Any:
     @app.get("/metrics")
     def prometheus() -> flask.Response:
         door.admit()
-        return flask.Response(metrics.text(study, auto), content_type="text/plain; version=0.0.4; charset=utf-8")
+        return metrics.answer(study, auto)
 
     wsgi: Any = app.wsgi_app
     if settings.prefix:
@@ -169,7 +176,7 @@ def told(error: Exception) -> flask.Response:
 
 def _answer(error: Refused) -> flask.Response:
     request = flask.request
-    if request.path == f"{PREFIX}/api" or request.path.startswith((f"{PREFIX}/api/", "/metrics", API_PREFIX)):
+    if request.path == f"{PREFIX}/api" or request.path.startswith(_FOR_PROGRAMS):
         response = answer(error.body(), error.status)
     elif isinstance(error, NotSignedIn) and request.method == "GET" and "X-API-Key" not in request.headers:
         following = request.full_path.rstrip("?") if request.path.startswith(PREFIX) else PREFIX

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import flask
+
 from .. import __version__
 from ..runtime import summon
 from ..worker.protocol import ENDS, STATES
 from .study import Study
 from .views import held_out, queue_of
+
+
+def answer(study: Study, auto: Any) -> flask.Response:
+    return flask.Response(text(study, auto), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def text(study: Study, auto: Any) -> str:

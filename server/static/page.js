@@ -177,7 +177,9 @@
     $("time[datetime]", under).forEach((time) => {
       const moment = new Date(time.getAttribute("datetime"));
       if (!isNaN(moment)) {
-        time.textContent = moment.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+        const year = moment.getFullYear() === new Date().getFullYear() ? {} : { year: "numeric" };
+        time.textContent = moment.toLocaleString(
+          [], { ...year, month: "short", day: "numeric", hour: "numeric", minute: "2-digit" });
         time.title = time.getAttribute("datetime");
       }
     });

@@ -336,7 +336,7 @@ def test_a_bound_is_written_as_a_person_would(value, shown):
 def test_in_a_host_that_answers_in_html_every_address_of_the_api_answers_in_json(new_project):
     door = SimpleNamespace(check_host=lambda: None, sign_in_at=lambda: "", admit=lambda: "key", person=lambda: "")
     host = flask.Flask("host")
-    host.register_blueprint(make_blueprint(Study(new_project(1).path), door, None))
+    host.register_blueprint(make_blueprint(Study(new_project(1).path), door, SimpleNamespace(told=lambda: {})))
     browser = host.test_client()
     for path in ("", "/", "/nothing", "/runs/../x", "/runs/../../../etc/passwd", "/nothing/", "/runs/r/x/y"):
         for method in ("GET", "POST", "DELETE"):
@@ -347,6 +347,7 @@ def test_in_a_host_that_answers_in_html_every_address_of_the_api_answers_in_json
     assert (answer.status_code, answer.headers["Allow"], answer.is_json) == (405, "GET, HEAD, OPTIONS", True)
     answer = browser.get("/admin/training/api/runs")
     assert answer.json == {"runs": []}
+    assert "potato_training_supervisor_up 0" in browser.get("/admin/training/metrics").text
     for path in ("/admin/training/nothing", "/admin/training/api//runs", "/admin/training//api/runs"):
         answer = browser.get(path)
         assert answer.status_code == 404 and "here is nothing at this address" in answer.text, path

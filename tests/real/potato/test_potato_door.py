@@ -50,6 +50,8 @@ def test_potatos_roles_key_and_origins_decide(study, potato_server):
     for astray in (f"{PAGE}/api//runs", f"{PAGE}/api/nothing", "/api/training/v1//claim", "/api/training/v1/nothing"):
         answer = admin.get(astray)
         assert answer.status in (404, 405) and answer.json["error"], f"{astray} is ours to answer"
+    assert "potato_training_supervisor_up" in admin.get("metrics").text
+    assert stranger.get(f"{PAGE}/metrics").status == 403
     # a key that Potato's own form put into its session is good here as well
     browser = server.annotator("browser")
     assert browser.get("/admin", headers={"X-API-Key": "the key of the tests"}).status == 200
