@@ -38,12 +38,26 @@ COMMANDS = {
 _LEDGER = "make room on a full disk; a damaged ledger can be moved away, the runs' files stay in training/runs"
 
 _EPILOG = """\
+  --version           print the version
+  --help              this text; every command has its own
+
 Any other command (start, migrate, import, ...) is handed to the Potato annotation server when it is installed
 in the same environment.
 
   potato validate config.yaml --strict
   potato compile --backend cluster
   potato training run config.yaml --trainer sklearn-text
+
+exit code: 0 well, 1 failed or would fail, 2 wrong usage, 130 Ctrl-C
+"""
+_TRAINING_EPILOG = """\
+Every command has a --help of its own.
+
+  potato training check gpu-server
+  potato training run config.yaml --trainer sklearn-text
+  potato training logs last -f
+
+exit code: 0 well, 1 failed or would fail, 2 wrong usage, 130 Ctrl-C
 """
 
 
@@ -157,10 +171,8 @@ def _whose() -> str:
 
 def _help(under: str = "") -> str:
     lines = "\n".join(f"  {name:<19} {text}" for name, (_, text) in COMMANDS.items() if name.startswith(under))
-    return (
-        f"usage: {called()} {under}COMMAND [...]\n\n{lines}\n\n  --version           print the version\n"
-        f"  --help              this text; every command has its own\n\n{as_called(_EPILOG)}{_whose()}"
-    )
+    epilog = as_called(_TRAINING_EPILOG if under else _EPILOG)
+    return f"usage: {called()} {under}COMMAND [...]\n\n{lines}\n\n{epilog}{_whose()}"
 
 
 def _complain(error: UserError) -> None:

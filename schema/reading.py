@@ -84,13 +84,14 @@ def parse(data: bytes) -> tuple[Node, list[Finding]]:
 def _check_text(data: bytes) -> None:
     if not data.strip():
         raise Unreadable("the file is empty")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in data[:2]:
+        raise Unreadable("the file looks like UTF-16", hint="save the file as UTF-8")
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         line_start = data.rfind(b"\n", 0, error.start) + 1
-        looks = "; it looks like UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
         raise Unreadable(
-            f"byte 0x{data[error.start]:02x} is not UTF-8{looks}", data.count(b"\n", 0, error.start) + 1,
+            f"byte 0x{data[error.start]:02x} is not UTF-8", data.count(b"\n", 0, error.start) + 1,
             len(data[line_start:error.start].decode("utf-8", "replace")) + 1, "save the file as UTF-8",
         ) from None
     # libyaml compares each %TAG line with all before it: a file of them would take hours.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from potato_training.cli.main import main
+from potato_training.cli.main import COMMANDS, main
 
 CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
 GOOD, BAD, WARNED = "good/tutorial.yaml", "bad/training-retain-runs-many.yaml", "bad/slurm-time-twelve-hours.yaml"
@@ -129,9 +129,26 @@ def test_schema_prints_the_schema_that_is_in_the_repository(capsys):
     assert printed == (CONFIGS.parents[2] / "schema" / "config.schema.json").read_text("utf-8")
 
 
-def test_help_has_an_example(capsys):
-    for command in ("validate", "schema"):
-        with pytest.raises(SystemExit) as caught:
-            main([command, "--help"])
-        assert caught.value.code == 0
-        assert f"potato {command} " in capsys.readouterr().out.partition("examples:")[2]
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"training agent"}))  # that one becomes another program
+def test_help_has_an_example(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([*command.split(), "--help"])
+    assert caught.value.code == 0
+    usage, _, more = capsys.readouterr().out.partition("\n\n")
+    assert usage.startswith(f"usage: potato {command}")
+    assert f"potato {command} " in " ".join(more.split())
+
+
+def test_help_of_the_training_commands_is_about_them(capsys):
+    assert main(["training", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "potato training run config.yaml" in said
+    assert "--version" not in said and "annotation server is installed" not in said and "validate" not in said
+
+
+def test_utf16_is_called_so_with_and_without_its_mark(tmp_path, capsys):
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        (tmp_path / "config.yaml").write_bytes("model_training: {enabled: true}\n".encode(encoding))
+        assert main(["validate", str(tmp_path / "config.yaml")]) == 1
+        said = capsys.readouterr().out
+        assert "looks like UTF-16; save the file as UTF-8" in said and ":1:" in said
