@@ -129,10 +129,10 @@ def _beside(what: str) -> Iterator[Callable[[], int]]:
 
 
 def _suite() -> int:
-    # Tests of one file stay together: they share a cluster, an sshd or a trained model. Most wait for processes most
-    # of the time, so there are three for each core. The long files begin first (tests/conftest.py says which), and
-    # the short ones fill the end.
-    at_once = str(min(8, 3 * (os.cpu_count() or 1)))
+    # Tests of one file stay together: they share a cluster, an sshd or a trained model. Many wait for processes much of
+    # the time, so there are two for each core. The long files begin first, as tests/conftest.py lists them, and the
+    # short ones fill the end.
+    at_once = str(min(8, 2 * (os.cpu_count() or 1)))
     code = run(PYTHON, "-m", "pytest", "-q", "-n", at_once, "--dist", "loadfile", "--no-loadscope-reorder",
                *(f"tests/{kind}" for kind in KINDS))
     if code != 1:  # 1: tests failed; anything else is about pytest itself

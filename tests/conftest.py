@@ -38,11 +38,12 @@ PATIENCE_S = 90.0
 #: Files that take more than about a minute, the longest first: they begin first, so that none is left at the end.
 LONG = (
     "test_training_faults", "test_ssh_faults", "test_slurm_runs_real", "test_slurm_faults", "test_ssh_transfer",
-    "test_slurm_ends_real", "test_page_in_a_browser", "test_slurm_agent_ends", "test_slurm_agent_real",
-    "test_training_agent", "test_server_api", "test_ssh_check", "test_worker_hf", "test_agent_nat", "test_precommit",
-    "test_potato_server", "test_worker_team", "test_slurm_runs", "test_worker_llm", "test_potato_browser",
-    "test_potato_gunicorn", "test_server_door", "test_ssh_ways", "test_slurm_agent_runs",
-    "test_job_script", "test_agent_nginx", "test_agent_chaos", "test_server_hub", "test_worker_sklearn", "test_wheel",
+    "test_slurm_ends_real", "test_slurm_agent_ends", "test_slurm_agent_real", "test_slurm_wishes_real",
+    "test_training_agent", "test_page_in_a_browser", "test_ssh_check", "test_worker_hf", "test_server_api",
+    "test_agent_nat", "test_precommit", "test_potato_server", "test_worker_team", "test_slurm_runs", "test_worker_llm",
+    "test_potato_browser", "test_potato_gunicorn", "test_page_looks", "test_page_and_its_server", "test_server_door",
+    "test_ssh_ways", "test_slurm_agent_runs", "test_job_script", "test_agent_nginx", "test_agent_chaos",
+    "test_server_hub", "test_host_venv", "test_worker_sklearn", "test_wheel",
 )
 
 
