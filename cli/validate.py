@@ -6,6 +6,7 @@ import os
 import sys
 
 from ..schema.check import Report, acknowledged, check
+from ..schema.reading import read_bytes, read_stdin
 from ..schema.report import as_github, as_json, as_text
 
 HELP = "check a config without starting anything"
@@ -15,6 +16,7 @@ examples:
   potato validate                        check config.yaml in this directory
   potato validate --strict a.yaml b.yaml warnings fail as well
   potato validate --format github        annotations for a pull request on GitHub
+  git show HEAD:config.yaml | potato validate -
 
 exit code: 0 well, 1 errors (with --strict also warnings), 2 wrong usage
 """
@@ -23,7 +25,7 @@ exit code: 0 well, 1 errors (with --strict also warnings), 2 wrong usage
 def configure(parser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("configs", metavar="CONFIG", nargs="*", default=["config.yaml"],
-                        help="config files (default: config.yaml)")
+                        help="config files, or - for stdin (default: config.yaml)")
     parser.add_argument("--strict", action="store_true", help="fail on warnings too, but for those that "
                                                               "validation.acknowledge names")
     parser.add_argument("--training-only", action="store_true",
@@ -40,7 +42,9 @@ def run(args) -> int:
 
 
 def _report(path: str, with_potato: bool) -> Report:
-    report = check(path, _Trainers())
+    stdin = path == "-"
+    report = check(path, _Trainers(), read_stdin if stdin else read_bytes)
+    with_potato = with_potato and not stdin  # Potato reads files alone
     if with_potato:
         from .potato_findings import add_to, ask
 

@@ -47,11 +47,12 @@ class Report:
         return any(f.level == ERROR or (strict and f.level == WARNING) for f in self.findings)
 
 
-def check(path: str, trainers=BUILTIN_NAMES) -> Report:
-    """Reads and checks one file. ``trainers``: the catalogue (name -> something with ``params_schema``), or names."""
+def check(path: str, trainers=BUILTIN_NAMES, read=read_bytes) -> Report:
+    """Reads and checks one file. ``trainers``: the catalogue (name -> something with ``params_schema``), or names.
+    ``read`` gives the bytes of ``path``."""
     report = Report(path)
     try:
-        report.data = read_bytes(path)
+        report.data = read(path)
         report.root, report.findings = parse(report.data)
     except Unreadable as unreadable:
         report.findings = [unreadable.finding]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 import yaml
 
@@ -61,6 +62,15 @@ def read_bytes(path: str) -> bytes:
         raise Unreadable("there is no such file") from None
     except (OSError, ValueError) as error:
         raise Unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return _bounded(data)
+
+
+def read_stdin(_path: str = "-") -> bytes:
+    """The same of what comes on stdin."""
+    return _bounded(sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b"")
+
+
+def _bounded(data: bytes) -> bytes:
     if len(data) > MAX_BYTES:
         raise Unreadable(f"the file is over {MAX_BYTES // 2**20} MB; a config is a few hundred lines",
                          hint="is this a data file?")

@@ -1,5 +1,6 @@
 """`potato validate` and `potato schema`, as commands."""
 
+import io
 import json
 import os
 from pathlib import Path
@@ -144,6 +145,23 @@ def test_help_of_the_training_commands_is_about_them(capsys):
     said = capsys.readouterr().out
     assert "potato training run config.yaml" in said
     assert "--version" not in said and "annotation server is installed" not in said and "validate" not in said
+
+
+@pytest.mark.parametrize(("data", "code", "said"), [
+    (b"model_training: {enabled: true}\n", 0, "-: ok\n"),
+    (b"model_training: {enabled: true}\nmodel_training: {}\n", 1, "-:2:1: error: model_training: duplicate key"),
+    (b"", 1, "-:1:1: error: the file is empty\n"), (b"x" * (8 * 2**20 + 1), 1, "-:1:1: error: the file is over 8 MB"),
+])
+def test_a_config_may_come_on_stdin(data, code, said, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["validate", "--strict", "-"]) == code
+    assert capsys.readouterr().out.startswith(said)
+
+
+def test_a_closed_stdin_is_an_empty_file(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["validate", "-"]) == 1
+    assert capsys.readouterr().out.startswith("-:1:1: error: the file is empty\n")
 
 
 def test_utf16_is_called_so_with_and_without_its_mark(tmp_path, capsys):

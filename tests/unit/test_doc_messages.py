@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROWS = [line for line in (ROOT / "docs" / "troubleshooting.md").read_text("utf-8").splitlines() if line.startswith("| `")]
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| `")]
 
 MESSAGES = (
     "ssh to gpu.example.org failed: Permission denied",
