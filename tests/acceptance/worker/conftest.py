@@ -104,7 +104,7 @@ class Job:
         self.process.stdin.close()
         return code
 
-    def until(self, what, patience=90):
+    def until(self, what, patience=240):
         """Waits until an event whose line contains ``what`` is there."""
         def there():
             found = any(what in line for line in self.lines())
