@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import Any, List, Mapping
 
 from . import catalogue
@@ -38,4 +40,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:                     # the reader (head, less) went away; there is nothing more to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -10,10 +10,12 @@ import argparse
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+import traceback
+from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 from ..failures import BadSpec, Cancelled, WorkerError
 from ..spec import KINDS, check_params
@@ -43,7 +45,11 @@ def check(cls: Type[Trainer], params: Optional[Mapping[str, Any]] = None,
                 findings.add("%s (%s)" % (error.message, error.hint))
             except Cancelled:
                 findings.add("it was cancelled though nobody asked for it")
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except SystemExit as error:
+                findings.add("it ends the process (SystemExit %s); a TrainerError is how to refuse" % error)
+            except BaseException as error:
                 findings.add("%s: %s" % (type(error).__name__, error))
     return findings.lines
 
@@ -179,15 +185,81 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         except ValueError:
             params[key] = value
     try:
-        cls = load(args.name)
-    except WorkerError as error:
-        print("%s (%s)" % (error.message, error.hint) if error.hint else error.message)
+        found = _tried_apart(args.name, params)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:                     # the reader (head, less) went away; it is not known to conform
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
-    found = check(cls, params, lambda line: print("- %s" % line, flush=True))
+    return 1 if found else 0
+
+
+def _tried_apart(name: str, params: Mapping[str, Any]) -> List[str]:
+    """Tries the trainer in a process of its own and prints what it finds, also when that process is ended by it."""
+    with tempfile.TemporaryDirectory() as directory:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.close(read)
+                tempfile.tempdir = directory    # what it leaves when it falls is removed with it
+                with os.fdopen(write, "w", encoding="utf-8") as out:
+                    _try(name, params, out)
+                code = 0
+            except KeyboardInterrupt:
+                pass
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                try:
+                    sys.stdout.flush()
+                finally:
+                    os._exit(code)
+        os.close(write)
+        case, status = "", 0
+        found: Optional[List[str]] = None
+        refused: Optional[str] = None
+        try:
+            with os.fdopen(read, encoding="utf-8") as lines:
+                for line in lines:
+                    what, told = json.loads(line)
+                    if what == "case":
+                        case = told
+                        print("- %s" % told, flush=True)
+                    elif what == "found":
+                        found = told
+                    else:
+                        refused = told
+        except BaseException:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        finally:
+            status = os.waitpid(pid, 0)[1]
+    if refused is not None:
+        print(refused, flush=True)
+        return [refused]
+    if found is None:
+        how = "signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "exit code %d" % os.WEXITSTATUS(status)
+        found = ["%s: it ends the process (%s)" % (case or "imported", how)]
     for line in found:
         print("FAILED %s" % line)
-    print("%s %s" % (args.name, "does not conform" if found else "conforms"))
-    return 1 if found else 0
+    print("%s %s" % (name, "does not conform" if found else "conforms"), flush=True)
+    return found
+
+
+def _try(name: str, params: Mapping[str, Any], out: IO[str]) -> None:
+    def tell(what: str, told: Any) -> None:
+        out.write(json.dumps([what, told]) + "\n")
+        out.flush()
+    try:
+        cls = load(name)
+    except WorkerError as error:
+        tell("refused", "%s (%s)" % (error.message, error.hint) if error.hint else error.message)
+        return
+    tell("found", check(cls, params, lambda line: tell("case", line)))
 
 
 if __name__ == "__main__":

@@ -18,19 +18,24 @@ ODD = ("", "   ", "great " * 3000, "😀", "مرحبا רע", "\ud83d half a pai
 
 
 class Findings:
-    """What was found, each with the case that it was found in."""
+    """What was found, each once with the case that it was first found in, and how often it was found at all."""
 
     def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
-        self.lines: List[str] = []
+        self._found: Dict[str, List[str]] = {}
         self._say = say
         self._case = ""
+
+    @property
+    def lines(self) -> List[str]:
+        return ["%s: %s%s" % (cases[0], what, " (%d times)" % len(cases) if len(cases) > 1 else "")
+                for what, cases in self._found.items()]
 
     def case(self, name: str) -> None:
         self._case = name
         self._say(name)
 
     def add(self, what: str) -> None:
-        self.lines.append("%s: %s" % (self._case, what))
+        self._found.setdefault(what, []).append(self._case)
 
     def expect(self, good: Any, what: str) -> None:
         if not good:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,11 @@ class Falls(Good):
         return [self.shares for text in texts if text.split()[0]]
 
 
+class Exits(Good):
+    def fit(self, train, val):
+        sys.exit(0)
+
+
 class Silent(Good):
     info = TrainerInfo(name="silent", title="", description="", kinds=("nominal", "picture"), packages=("x",),
                        install_hint="", params_schema={"type": "object", "properties": {"a": {}}})
@@ -133,10 +139,55 @@ class Silent(Good):
     (OnlySeen, "not one score for each label"), (Unsure, "do not sum to 1"),
     (Company, "depend on what is predicted along with it"), (Pickled, "may be a pickle: "),
     (Sorted, "other labels, or another order"), (Falls, "IndexError"), (Silent, "info.kinds: "),
+    (Exits, "it ends the process (SystemExit 0)"),
 ])
 def test_what_is_wrong_with_a_trainer_is_found_and_said(cls, says):
     found = conformance.check(cls)
     assert any(says in line for line in found), found
+
+
+def test_a_finding_is_said_once_with_how_often():
+    found = [line for line in conformance.check(Unsure) if "do not sum to 1" in line]
+    assert len(found) == 1 and re.search(r"[(]\d\d+ times[)]$", found[0]), found
+
+
+LEAVING = """
+import os, sys
+from potato_training.worker.trainers import conformance
+from potato_training.worker.trainers.base import Trainer, TrainerInfo
+class Leaves(Trainer):
+    info = TrainerInfo(name="leaves", title="t", description="d", kinds=("nominal",), packages=(), install_hint="")
+    def fit(self, train, val):
+        %s
+conformance.load = lambda name: Leaves
+if __name__ == "__main__":
+    sys.exit(conformance.main(["leaves"]))
+"""
+
+
+@pytest.mark.parametrize(("how", "says"), [
+    ("sys.exit(0)", "SystemExit 0"), ("os._exit(0)", "exit code 0"), ("os.kill(os.getpid(), 9)", "signal 9"),
+])
+def test_a_trainer_that_ends_the_process_does_not_conform(tmp_path, how, says):
+    (tmp_path / "leaves.py").write_text(LEAVING % how)
+    done = subprocess.run([sys.executable, "leaves.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert f"it ends the process ({says})" in done.stdout
+    assert done.stdout.endswith("leaves does not conform\n")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("tmp")] == []
+
+
+@pytest.mark.parametrize("arguments", [
+    ("conformance", "no-such"), ("conformance", "decision-calibrate"), ("__main__",)])
+def test_a_reader_that_goes_away_is_no_fault(arguments):
+    module = "potato_training.worker.trainers." + arguments[0]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", module, *arguments[1:]], stdout=write, stderr=subprocess.PIPE,
+                          text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0 if arguments == ("__main__",) else 1, "")
 
 
 def test_a_good_one_has_no_findings():
