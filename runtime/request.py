@@ -84,9 +84,9 @@ def written_params(info: Any, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def checked_params(info: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    from ..schema.params import check_params
+    from ..schema.params import check_params, said
 
     findings = check_params(info.params_schema, dict(params))
     if findings:
-        raise RequestError("params", "; ".join(f"{f.path}: {f.message}" for f in findings), findings[0].hint)
+        raise RequestError("params", "; ".join(map(said, findings)), findings[0].hint)
     return dict(params)

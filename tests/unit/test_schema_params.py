@@ -9,6 +9,7 @@ SCHEMA = {
         "epochs": {"type": "integer", "minimum": 1, "default": 3},
         "learning_rate": {"type": "number", "exclusiveMinimum": 0, "default": 5e-5},
         "model": {"type": "string", "minLength": 1},
+        "revision": {"type": ["string", "null"], "minLength": 1, "default": None},
         "class_weights": {"type": "boolean", "default": False},
         "precision": {"type": "string", "enum": ["auto", "fp32"], "default": "auto"},
         "target_modules": {"type": "array", "items": {"type": "string"}, "default": []},
@@ -40,6 +41,8 @@ def test_wrong_parameters_are_named(params, path):
     ("model=a=b", ("model", "a=b")), ("model=5", ("model", "5")), ("model=[x]", ("model", "[x]")),
     ("class_weights=true", ("class_weights", True)), ("class_weights=no", ("class_weights", False)),
     ("target_modules=q,v", ("target_modules", ["q", "v"])), ('target_modules=["q"]', ("target_modules", ["q"])),
+    ("lora={r: 4, dropout: 0.2}", ("lora", {"r": 4, "dropout": 0.2})), ("lora={r: 4.0}", ("lora", {"r": 4})),
+    ("target_modules=[q, v]", ("target_modules", ["q", "v"])), ("revision=null", ("revision", None)),
     ("target_modules=", ("target_modules", [])), ("lora.r=16", ("lora.r", 16)), ('lora={"r": 2}', ("lora", {"r": 2})),
 ])
 def test_a_param_of_the_command_line_gets_its_type(text, pair):
@@ -53,11 +56,30 @@ def test_a_param_of_the_command_line_gets_its_type(text, pair):
     ("epochs=many", "a whole number is expected"), ("epochs=0", "at least 1"), ("model=", "empty"),
     ("lora.rank=3", "no parameter lora.rank"), ("precision=fp8", "must be auto or fp32"), ("lora=8", "a mapping"),
     ("epochs=1 ", "whole number"), ("epochs=" + "9" * 5000, "too many digits"), ("lora={", "a mapping"),
+    ("revision=", "revision is empty"), ("revision= ", "revision is empty"), ("lora={r: [}", "a mapping"),
+    ("lora={r: 4, r: 5}", "a mapping"), ("lora={r: &a 1}\nmodel: x", "a mapping"),
 ])
 def test_a_wrong_param_is_told(text, words):
     with pytest.raises(UserError) as caught:
         parse_param(SCHEMA, text)
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("epochs=0", "epochs is 0; it must be at least 1"),
+    ("lora={r: x}", "lora.r is x, where a whole number is expected"),
+    ("lora.r=x", "lora.r is x, where a whole number is expected"),
+])
+def test_the_name_is_said_once(text, message):
+    with pytest.raises(UserError) as caught:
+        parse_param(SCHEMA, text)
+    assert caught.value.message == message
+
+
+def test_how_a_mapping_is_written_is_hinted():
+    with pytest.raises(UserError) as caught:
+        parse_param(SCHEMA, "lora=8")
+    assert caught.value.hint == "write 'lora={r: VALUE}', or lora.r=VALUE"
 
 
 def test_a_near_name_is_suggested():
@@ -74,4 +96,4 @@ def test_pairs_become_one_mapping():
 def test_defaults_are_filled_in():
     assert with_defaults(SCHEMA, {"epochs": 1}) == {
         "epochs": 1, "learning_rate": 5e-5, "model": None, "class_weights": False, "precision": "auto",
-        "target_modules": [], "lora": {"r": 8, "dropout": 0.1}}
+        "revision": None, "target_modules": [], "lora": {"r": 8, "dropout": 0.1}}
