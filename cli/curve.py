@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from typing import Any
 
 from .common import add_config, say, table
@@ -40,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
         raise request.RequestError("trainer", f"{info.name} trains nothing: it has no curve", "name another trainer")
     schemas = request.chosen_schemas(config, info, [name for name in args.schemas.split(",") if name])
     params = request.checked_params(info, request.written_params(info, args.param))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # under nohup it goes on
+            signal.signal(number, _leave)
     found = curve.make(config, info.name, schemas, params, (lambda line: None) if args.json else say)
     if args.json:
         import json
@@ -49,6 +53,11 @@ def run(args: argparse.Namespace) -> int:
         for name, one in found["schemas"].items():
             say(f"\n{name}\n{_table(one)}\n\n{one['words']}")
     return 0
+
+
+def _leave(number: int, frame: object) -> None:
+    """The training is ended and its folder removed on the way out."""
+    raise SystemExit(128 + number)
 
 
 def _table(one: Any) -> str:

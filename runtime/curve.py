@@ -11,10 +11,10 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ from ..worker.protocol import (
     SPEC_FILE,
     STDERR_FILE,
 )
-from . import curve_stats
+from . import curve_folder, curve_stats
 from .jobs import worker_spec
 from .places import Places
 
@@ -56,8 +56,7 @@ def make(config: Config, trainer: str, schemas: Sequence[str], params: Mapping[s
     where = Places(config.task_dir)
     where.prepare()
     request = RunRequest("curve", "local", trainer, tuple(schemas), params)
-    with tempfile.TemporaryDirectory(prefix="curve-", dir=where.root) as folder:
-        root = Path(folder)
+    with curve_folder.folder(where.root) as (root, lock):
         say("reading the annotations")
         built = build_bundle(config, schemas, root / "bundle.tar.gz")
         for warning in built.warnings:
@@ -71,7 +70,7 @@ def make(config: Config, trainer: str, schemas: Sequence[str], params: Mapping[s
             counts = _part(whole, job, share, config.training["split_seed"], schemas)
             say(f"training on {share:.0%} of the labels ({', '.join(map(str, dict.fromkeys(counts.values())))} items)")
             spec = {**worker_spec(request, config, "stop"), "include_unlabeled": False}
-            metrics = _train(job, spec)
+            metrics = _train(job, spec, lock)
             for name in schemas:
                 right = _right(job, name, held_out[name])
                 split = "test" if all(split == "test" for split, _ in held_out[name].values()) else None
@@ -178,27 +177,21 @@ def _labels_first(rows: list[dict[str, Any]], schema: str) -> list[dict[str, Any
     return front + rest
 
 
-def _train(job: Path, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs the worker to its end; the result's metrics."""
+def _train(job: Path, spec: Mapping[str, Any], lock: int) -> dict[str, Any]:
+    """Runs the worker to its end; the result's metrics. It holds the folder's lock as well."""
     make_private_dir(str(job))
     (job / SPEC_FILE).write_text(json.dumps(spec), "utf-8")
     (job / CONTROL_FILE).write_text(CONTROL_RUN + "\n", "utf-8")
     argv = [sys.executable, "-m", "potato_training.worker", "--spec", SPEC_FILE]
     with (job / EVENTS_FILE).open("ab") as out, (job / STDERR_FILE).open("ab") as err:
-        # A session of its own: Ctrl-C is for the command, and the end of stdin ends the worker.
+        # A session of its own: Ctrl-C is for the command, which tells the worker.
         worker = subprocess.Popen(
-            argv, cwd=job, stdin=subprocess.PIPE, stdout=out, stderr=err, start_new_session=True
+            argv, cwd=job, stdin=subprocess.PIPE, stdout=out, stderr=err, start_new_session=True, pass_fds=(lock,)
         )
         try:
             code = worker.wait()
         except BaseException:
-            assert worker.stdin is not None
-            worker.stdin.close()
-            try:
-                worker.wait(spec["grace_seconds"] + 5)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
+            _end(worker, spec["grace_seconds"] + 5)
             raise
     last = _last_event(job)
     if code == 0 and last.get("event") == "result" and last.get("status") == "succeeded":
@@ -207,6 +200,21 @@ def _train(job: Path, spec: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(str(last.get("message")), str(last.get("install_hint") or ""))
     tail = (job / STDERR_FILE).read_text("utf-8", "replace").strip().splitlines()
     raise UserError(f"the training ended with exit code {code}", tail[-1] if tail else "")
+
+
+def _end(worker: subprocess.Popen[bytes], patience: float) -> None:
+    """Told to end at once, for the end of stdin alone is an agent that may come back; ended when it does not."""
+    worker.terminate()
+    assert worker.stdin is not None
+    worker.stdin.close()
+    try:
+        worker.wait(patience)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        if worker.poll() is None:
+            os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait()
 
 
 def _last_event(job: Path) -> dict[str, Any]:

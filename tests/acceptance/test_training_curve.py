@@ -1,6 +1,7 @@
 """potato training curve: four trainings on this machine, nested parts, one verdict, nothing left behind."""
 
 import json
+import os
 import signal
 
 import pytest
@@ -55,11 +56,31 @@ def test_what_cannot_be_drawn_is_said(study, arguments, code, says):
     assert not (study.places.root / "curve.json").exists()
 
 
-def test_ctrl_c_ends_the_training_and_leaves_nothing(study, wait_until):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_training_and_leaves_nothing(study, wait_until, number, code):
+    """The worker is told: the end of its stdin alone would be waited on for half of these seconds."""
+    study.configure(grace_seconds=3000)
     process = study.start("training", "curve", "--trainer", "test-slow", "--param", "steps=100000")
     study.worker()
-    process.send_signal(signal.SIGINT)
-    output, code = study.finish(process)
-    assert code == 130 and "Traceback" not in output
+    process.send_signal(number)
+    output, ended = study.finish(process)
+    assert ended == code and "Traceback" not in output
     wait_until(lambda: not study.processes(), "the end of the worker")
+    assert not list(study.places.root.glob("curve-*"))
+
+
+def test_what_a_killed_curve_left_is_removed_by_the_next_and_nothing_of_a_living_one(study, wait_until):
+    refused = ("training", "curve", "--trainer", "test-crash", "--param", "how=refuse")
+    process = study.start("training", "curve", "--trainer", "test-slow", "--param", "steps=100000")
+    worker = study.worker()
+    (folder,) = study.places.root.glob("curve-*")
+    assert "the test trainer refuses" in study.potato(*refused).stderr
+    assert (folder / "bundle.tar.gz").is_file() and process.poll() is None
+    assert list(study.places.root.glob("curve-*")) == [folder]
+    process.kill()
+    os.kill(worker, signal.SIGKILL)
+    study.finish(process)
+    wait_until(lambda: not study.processes(), "the end of the worker")
+    assert folder.is_dir()
+    assert "the test trainer refuses" in study.potato(*refused).stderr
     assert not list(study.places.root.glob("curve-*"))
