@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..schema.errors import UserError
 from ..worker.protocol import SUCCEEDED
 from . import places
+from .lookup import find
 from .places import Places
 from .request import RequestError
 
@@ -27,10 +28,8 @@ def choose(
     """
     asked = params.get("run")
     if asked is not None:
-        run = store.get(str(asked))
-        if run is None or not _usable(run, where):
-            raise RequestError("params", f"run {asked} has no predictions to calibrate",
-                               "potato training runs lists the runs; it must have succeeded")
+        run = _named(store, str(asked))
+        _require_predictions(run, where)
     else:
         fits = (r for r in store.runs() if _usable(r, where) and set(r.schemas) & set(named or schemas))
         run = next((r for r in fits if r.trainer != NAME), None)
@@ -45,6 +44,23 @@ def choose(
     if not chosen:
         raise RequestError("params", f"run {run.run_id} predicted none of the schemes of this config")
     return chosen, {**params, "run": run.run_id}
+
+
+def _named(store: Store, name: str) -> Run:
+    """As show, logs and cancel take it: an id, the beginning of one, or ``last``."""
+    try:
+        return find(store, name)
+    except UserError as error:
+        raise RequestError("params", error.message, error.hint) from None
+
+
+def _require_predictions(run: Run, where: Places) -> None:
+    if run.state != SUCCEEDED:
+        raise RequestError("params", f"run {run.run_id} has no predictions to calibrate: it is {run.state}",
+                           "name one that succeeded; potato training runs lists them")
+    if not _usable(run, where):
+        raise RequestError("params", f"run {run.run_id} has no predictions to calibrate: "
+                           f"its {places.PREDICTIONS} is gone", "name another; potato training runs lists them")
 
 
 def _usable(run: Run, where: Places) -> bool:

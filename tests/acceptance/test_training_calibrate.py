@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from potato_training.runtime import earlier
+from potato_training.runtime.store import Store
+from potato_training.schema.errors import UsageError
 
 
 def label_more(study, who, count):
@@ -52,5 +55,34 @@ def test_it_runs_here_or_not_at_all_and_needs_an_earlier_run(study):
     ran = study.potato("training", "run", "--trainer", "decision-calibrate")
     assert ran.returncode == 1 and "there is no earlier run whose predictions could be calibrated" in ran.stderr
     ran = study.potato("training", "run", "--trainer", "decision-calibrate", "--param", "run=../../etc")
-    assert ran.returncode == 2 and "run ../../etc has no predictions to calibrate" in ran.stderr
+    assert ran.returncode == 2 and "there is no run '../../etc'" in ran.stderr
     assert study.runs() == []
+
+
+def test_the_run_is_named_as_show_and_logs_take_it(study):
+    """The whole id is recorded; what cannot be calibrated is said with why."""
+    study.places.prepare()
+    store = Store(study.places.store)
+    made = []
+    for n, state in enumerate(("succeeded", "succeeded", "failed")):
+        made.append(f"20250101-00000{n}-abcdef")
+        store.insert(made[-1], trainer="test-quick", schemas=("sentiment",), params={}, backend="local",
+                     config="config.yaml", trigger="cli", started_by="me", backend_type="local")
+        store.advance(made[-1], state)
+    study.places.run_dir(made[0]).mkdir()
+    (study.places.run_dir(made[0]) / "predictions.jsonl").touch()
+
+    def choose(name):
+        return earlier.choose(store, study.places, ("sentiment",), (), {"run": name})
+
+    assert choose("20250101-000000") == (("sentiment",), {"run": made[0]})
+    for name, says in [
+        ("last", f"run {made[2]} has no predictions to calibrate: it is failed"),
+        ("20250101-000001", f"run {made[1]} has no predictions to calibrate: its predictions.jsonl is gone"),
+        ("2025", "'2025' is the beginning of 3 runs"), ("", "there is no run ''"),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            choose(name)
+        assert caught.value.message == says
+    ran = study.potato("training", "run", "--trainer", "decision-calibrate", "--param", "run=")
+    assert ran.returncode == 2 and "run is empty" in ran.stderr

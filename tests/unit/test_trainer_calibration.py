@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from potato_training.worker.trainers import calibration
-from potato_training.worker.trainers.decision_calibrate import threshold
+from potato_training.worker.trainers.decision_calibrate import surely, threshold
 
 
 def overconfident(n, heat=3.0, labels=3, seed=0):
@@ -105,3 +105,9 @@ def test_a_threshold_is_the_lowest_confidence_from_which_on_enough_are_right():
     assert threshold("nominal", 0, [[0.9, 0.1]] * 10, [0] * 8 + [1] * 2, 0.9) is None
     assert threshold("multilabel", 1, [[0.1, 0.7]] * 6, [(1,)] * 6, 0.9) == {"confidence": 0.7, "precision": 1.0,
                                                                             "n": 6}
+
+
+@pytest.mark.parametrize(("precision", "n", "least"), [
+    (1.0, 5, 0.05 ** (1 / 5)), (1.0, 100, 0.05 ** 0.01), (0.9, 10, 0.6058), (0.9, 10_000, 0.8949), (0.0, 5, 0.0)])
+def test_what_few_right_ones_are_worth(precision, n, least):
+    assert surely(precision, n) == pytest.approx(least, abs=1e-4)

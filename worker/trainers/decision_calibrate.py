@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -94,7 +95,8 @@ class DecisionCalibrate(Trainer):
         self.errors = {"before": before, "after": after}
         if after < before:
             self.calibration = calibration.fit(method, kind, rows, targets)
-            self.run.log("%s calibration on %d items: held-out calibration error %.4f, before %.4f"
+            self.run.log("%s calibration on %d items: held-out calibration error %.4f, before %.4f (in "
+                         "cross-validation; that of the val scores is on items that it was fitted to, and flatters it)"
                          % (method, len(pool), after, before))
         else:
             self.calibration, held_out = {"method": "none"}, rows
@@ -108,8 +110,10 @@ class DecisionCalibrate(Trainer):
             if found_at is None:
                 self.run.log("label '%s': no confidence from which on %g %% are right" % (label, 100 * wanted))
             else:
-                self.run.log("label '%s': from confidence %.3f on %.1f %% of %d items are right"
-                             % (label, found_at["confidence"], 100 * found_at["precision"], found_at["n"]))
+                self.run.log("label '%s': from confidence %.3f on %.1f %% of %d items are right "
+                             "(95 %% sure: %.1f %% or more)"
+                             % (label, found_at["confidence"], 100 * found_at["precision"], found_at["n"],
+                                100 * surely(found_at["precision"], found_at["n"])))
 
     # --- the earlier predictions ----------------------------------------------------------------
 
@@ -222,3 +226,19 @@ def threshold(kind: str, k: int, rows: Sequence[Sequence[float]], targets: Seque
         if last_of_its_kind and n >= metrics.ENOUGH and right / n >= wanted:
             found = {"confidence": p, "precision": right / n, "n": n}
     return found
+
+
+def surely(precision: float, n: int) -> float:
+    """How often predictions are right with 95 % certainty, when that share of n was: the exact one-sided bound."""
+    right = round(precision * n)
+    ways = [(i, math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1)) for i in range(right, n + 1)]
+    low, high = 0.0, precision
+    for _ in range(20):
+        p = (low + high) / 2
+        if p <= 0:
+            break
+        if sum(math.exp(way + i * math.log(p) + (n - i) * math.log1p(-p)) for i, way in ways) < 0.05:
+            low = p
+        else:
+            high = p
+    return low

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 
@@ -56,6 +57,8 @@ def test_confidences_become_what_they_say(make_job, train, method):
                 and r["payload"] == label and found and r["confidence"] >= found["confidence"]]
         assert not said or sum(said) / len(said) > 0.5
     assert any(saved["thresholds"].values())
+    assert any("flatters" in line and "held-out calibration error" in line for line in job.logs("info"))
+    assert any(re.search(r"of \d+ items are right [(]95 % sure: ", line) for line in job.logs("info"))
 
 
 def test_every_kind_and_several_schemes(make_job):
