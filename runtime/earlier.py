@@ -32,10 +32,11 @@ def choose(
         _require_predictions(run, where)
     else:
         fits = (r for r in store.runs() if _usable(r, where) and set(r.schemas) & set(named or schemas))
-        run = next((r for r in fits if r.trainer != NAME), None)
-        if run is None:
+        last = next((r for r in fits if r.trainer != NAME), None)
+        if last is None:
             raise UserError("there is no earlier run whose predictions could be calibrated",
                             "train a model first, for example with --trainer sklearn-text")
+        run = last
     missing = [name for name in named if name not in run.schemas]
     if missing:
         raise RequestError("schemas", f"run {run.run_id} predicted nothing for {missing[0]!r}",
