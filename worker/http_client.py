@@ -114,6 +114,10 @@ class Client:
 
     def close(self) -> None:
         if self._kept is not None:
+            if self._kept.sock is not None:
+                # Closing alone waits for the last reader of the socket: a traceback may hold one, seen on Python 3.10.
+                with contextlib.suppress(OSError):
+                    self._kept.sock.shutdown(socket.SHUT_RDWR)
             self._kept.close()
             self._kept = None
 
