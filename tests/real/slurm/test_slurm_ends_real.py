@@ -49,7 +49,8 @@ def test_a_run_whose_node_fails(login):
 def test_a_run_that_hits_its_time_limit(login, trainer):
     study = login(time="1:00:00")
     process, run_id, job_id = started(study, trainer)
-    study.cluster.run(["scontrol", "update", f"jobid={job_id}", "endtime=now"])
+    now = ["scontrol", "update", f"jobid={job_id}", "endtime=now"]      # refused in the second in which it starts
+    study.wait_until(lambda: study.cluster.run(now, check=False).returncode == 0, "an end that Slurm takes")
     failed(study, process, run_id, "it reached its time limit")
     study.nothing_is_left()
 
