@@ -31,6 +31,11 @@ def threads(number: Optional[int] = None) -> int:
     for text in (str(number or ""), os.environ.get("OMP_NUM_THREADS", "")):
         if text.isdigit() and int(text) > 0:
             return int(text)
+    return processors()
+
+
+def processors() -> int:
+    """How many processors this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:              # macOS

@@ -169,6 +169,19 @@ def test_a_loss_that_is_not_finite_is_caught_at_its_step(value, word):
     assert run.metrics[0][:2] == ("train", "loss") and run.metrics[0][3] == 1
 
 
+def test_what_is_to_blame_depends_on_the_step():
+    """At the first step nothing has been learned yet, whatever the learning rate."""
+    model = Small()
+    with torch.no_grad():
+        model.classifier.weight[0, 0] = math.nan
+    with pytest.raises(TrainerError) as first:
+        train(model, Run())
+    assert "the model's own weights, or the precision (fp32)" in first.value.hint
+    with pytest.raises(TrainerError) as later:
+        train(Small(), Run(), head_learning_rate=1e38, learning_rate=1e38)
+    assert "head_learning_rate is 1e+38" in later.value.hint and "learning_rate" in later.value.hint
+
+
 @pytest.mark.parametrize(("pace", "asked", "head"), [
     (2e-5, None, 2e-4), (3e-4, None, 1e-3), (5e-3, None, 5e-3), (2e-5, 7e-4, 7e-4)])
 def test_the_head_learns_faster(pace, asked, head):

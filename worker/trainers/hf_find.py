@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -11,8 +12,9 @@ from typing import Optional
 from ..failures import TrainerError
 
 #: The files of a model repository that are needed; weights in pickles are never fetched.
-WANTED = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "special_tokens_map.json",
-          "added_tokens.json", "model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
+TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model")
+WANTED = ("config.json", *TOKENIZER, "special_tokens_map.json", "added_tokens.json", "model.safetensors",
+          "model.safetensors.index.json", "model-*.safetensors")
 
 
 def find(name: str, revision: Optional[str] = None) -> str:
@@ -87,4 +89,27 @@ def _whole(directory: str, name: str) -> str:
             if pickled:
                 hint = "only %s is there; pickles are not loaded: save the model as safetensors" % pickled[0]
             raise TrainerError("model '%s': %s is not in %s" % (name, file, directory), hint, code="model_not_here")
+        if not _intact(os.path.join(directory, file)):
+            raise TrainerError("model '%s': %s in %s is damaged: it is not as long as its head says"
+                               % (name, file, directory), "bring it again", code="model_not_here")
+    if not any(fnmatch.fnmatch(file, pattern) for file in have for pattern in TOKENIZER):
+        # transformers would make up a tokenizer that knows no word at all
+        raise TrainerError("model '%s': the tokenizer's files (tokenizer.json and its like) are not in %s"
+                           % (name, directory), "the directory must hold a whole transformers model",
+                           code="model_not_here")
     return directory
+
+
+def _intact(path: str) -> bool:
+    """Whether a safetensors file is as long as its head says: what a broken copy mostly is not."""
+    try:
+        with open(path, "rb") as f:
+            length = int.from_bytes(f.read(8), "little")
+            size = os.fstat(f.fileno()).st_size
+            if length > size:
+                return False
+            head = json.loads(f.read(length))
+        return size == 8 + length + max((t["data_offsets"][1] for n, t in head.items() if n != "__metadata__"),
+                                        default=0)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ..bundle import Example
     from .hf_checkpoint import Checkpoints
 
+MOST_UNKNOWN = 0.2      # of the tokens; a model for the texts' language has next to none
+
 
 class FineTuner(Trainer):
     """A trainer that goes on with a model from the hub or a directory. A subclass writes ``tune``."""
@@ -58,6 +60,18 @@ class FineTuner(Trainer):
         run.step("training")
         self.crew.join(run, self.task.seed)
         return epochs
+
+    def _warn_of_unknown(self, tokenizer: Any, texts: Sequence[Sequence[int]]) -> None:
+        """Says so when the tokenizer has no tokens for much of the texts (each a list of ids)."""
+        unknown, special = tokenizer.unk_token_id, set(tokenizer.all_special_ids)
+        if unknown is None:
+            return
+        met = sum(ids.count(unknown) for ids in texts)
+        all_of_them = met + sum(n not in special for ids in texts for n in ids)
+        if met > MOST_UNKNOWN * all_of_them:
+            self.run.warn("the tokenizer of %s does not know %d %% of the words in the train items: the model learns "
+                          "little from them; take one for their language"
+                          % (self.task.params["model"], 100 * met // all_of_them))
 
     def _checkpoints(self, directory: str, train: Sequence[Example],
                      held: Sequence[Example]) -> Optional[Checkpoints]:

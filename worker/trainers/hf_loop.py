@@ -214,8 +214,16 @@ class Loop:
         self.run.metric("train", what, value, self.step)
         raise TrainerError("%s became %s at step %d; lower the learning rate or use fp32"
                            % (what, "NaN" if math.isnan(value) else "infinite", self.step),
-                           "learning_rate is %g, precision %s" % (self.params["learning_rate"], self.precision.name),
-                           code="not_finite")
+                           self._suspects(), code="not_finite")
+
+    def _suspects(self) -> str:
+        """What a loss that is not finite may come from, as far as the step tells."""
+        if self.step == 1:
+            return "nothing was learned before the first step: the model's own weights, or the precision (%s), are the " \
+                   "cause" % self.precision.name
+        keys = ("learning_rate", "head_learning_rate", "weight_decay")
+        used = ["%s is %g" % (k, self.params[k]) for k in keys if self.params.get(k)]
+        return ", ".join([*used, "precision is %s" % self.precision.name])
 
     def _with_ladder(self, encoded: Encoded, targets: Any, group: List[List[int]], count: int, optimizer: Any,
                      scaler: Any) -> float:

@@ -20,7 +20,7 @@ def load_tokenizer(directory: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = " ".join(str(error).split())[:300]
         raise TrainerError("the tokenizer in %s cannot be loaded: %s" % (directory, reason)) from error
     if tokenizer.pad_token_id is None:
         tokenizer.padding_side = "right"
@@ -91,9 +91,19 @@ def add_lora(model: Any, lora: Mapping[str, Any], new_weights: Sequence[str]) ->
         return get_peft_model(model, LoraConfig(target_modules=lora.get("target_modules") or None, **settings))
     except ValueError as error:
         if lora.get("target_modules"):
-            raise TrainerError("lora.target_modules: %s" % str(error).splitlines()[0]) from error
+            raise no_such_layers(model, lora["target_modules"]) from error
         # peft has no list for this architecture.
         return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))
+
+
+def no_such_layers(model: Any, wanted: Sequence[str]) -> TrainerError:
+    """The error when peft finds none of the layers that were asked for, with the names that there are."""
+    import torch
+
+    names = sorted({name.rsplit(".", 1)[-1] for name, part in model.named_modules()
+                    if isinstance(part, torch.nn.Linear)})
+    return TrainerError("lora.target_modules: the model has no layers %s that an adapter can be put into"
+                        % ", ".join(wanted), "its linear layers are %s" % ", ".join(names[:20]))
 
 
 def save(model: Any, tokenizer: Any, directory: str, base: str, revision: Optional[str]) -> Any:

@@ -15,10 +15,10 @@ AUTO_STEPS = 400                # epochs "auto": as many as make this many steps
 
 _NUMBER, _WHOLE = {"type": "number"}, {"type": "integer"}
 LORA: Dict[str, Dict[str, Any]] = {
-    "r": dict(_WHOLE, minimum=1, default=16, description="rank of the adapters"),
+    "r": dict(_WHOLE, minimum=1, maximum=4096, default=16, description="rank of the adapters"),
     "alpha": dict(_NUMBER, exclusiveMinimum=0, default=32, description="scale of the adapters"),
     "dropout": dict(_NUMBER, minimum=0, maximum=0.9, default=0.05, description="dropout in the adapters"),
-    "target_modules": {"type": ["array", "null"], "items": {"type": "string"}, "default": None,
+    "target_modules": {"type": ["array", "null"], "items": {"type": "string"}, "minItems": 1, "default": None,
                        "description": "names of the layers that get one; not given: peft's choice"},
 }
 REVISION = {"type": ["string", "null"], "pattern": "^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$", "default": None,

@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from ..bundle import Example
+from ..device import processors
 from ..failures import OutOfMemory, TrainerError, WorkerError, explain
 from .base import Handle, Task, Trainer
 
@@ -171,16 +172,21 @@ def _lost(rank: int, process: subprocess.Popen[bytes], path: str) -> WorkerError
 # --- rank 0 -------------------------------------------------------------------------------------
 
 
-def how_many(wanted: Optional[int], device: str, given: Optional[str], present: int) -> int:
-    """Processes for the device; ``given`` is CUDA_VISIBLE_DEVICES, ``present`` how many GPUs torch sees."""
-    if not device.startswith("cuda"):
-        return wanted or 1
+def how_many(wanted: Optional[int], device: str, given: Optional[str], present: int, batch_size: int) -> int:
+    """Processes for the device; ``given`` is CUDA_VISIBLE_DEVICES, ``present`` how many GPUs torch sees, or how many
+    processors there are."""
+    on_gpu = device.startswith("cuda")
     if wanted is None:
         # Where nobody said which GPUs are this run's, it takes one.
-        return present if given and device == "cuda:0" else 1
-    if wanted > present:
-        raise TrainerError("processes: %d were asked for and there are %d GPUs" % (wanted, present),
-                           "give the run more GPUs, or leave processes out")
+        return min(present, batch_size) if on_gpu and given and device == "cuda:0" else 1
+    # Two on one processor are slow and do no harm, and show whether several work.
+    if wanted > (present if on_gpu else max(2, present)):
+        what, hint = (("GPUs", "give the run more GPUs, or leave processes out") if on_gpu
+                      else ("processors", "each process wants one of its own"))
+        raise TrainerError("processes: %d were asked for and there are %d %s" % (wanted, present, what), hint)
+    if wanted > batch_size:
+        raise TrainerError("processes: %d were asked for and batch_size is %d" % (wanted, batch_size),
+                           "each process takes its share of every batch: give a larger batch_size or fewer processes")
     return wanted
 
 
@@ -191,7 +197,7 @@ def gather(trainer: Trainer, directory: str, train: Sequence[Example], val: Sequ
     run = trainer.run
     on_gpu = run.device.startswith("cuda")
     size = how_many(trainer.task.params["processes"], run.device, os.environ.get("CUDA_VISIBLE_DEVICES"),
-                    torch.cuda.device_count() if on_gpu else 0)
+                    torch.cuda.device_count() if on_gpu else processors(), trainer.task.params["batch_size"])
     if size == 1:
         return Solo()
     import torch.distributed as dist

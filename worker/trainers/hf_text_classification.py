@@ -98,6 +98,7 @@ class HFTextClassification(FineTuner):
 
         run.step("reading the texts")
         encoded = encode(self.tokenizer, [e.text for e in train], self.max_length, run.check)
+        self._warn_of_unknown(self.tokenizer, [row["input_ids"] for row in encoded.rows])
         targets = [e.target for e in train]
         self._val = encode(self.tokenizer, [e.text for e in held], self.max_length, run.check), [e.target for e in held]
         self._collate = self._collator(self.tokenizer)
@@ -168,6 +169,7 @@ class HFTextClassification(FineTuner):
 
         if hasattr(self.model, "peft_config"):
             self.run.log("the LoRA adapter with the trained head is in %s/" % hf_model.ADAPTER_DIR)
+        self.tokenizer.model_max_length = self.max_length       # truncation=True then cuts where training did
         self.model = hf_model.save(self.model, self.tokenizer, directory, self.task.params["model"], self.commit)
         if hasattr(self.model, "peft_config"):
             self.run.warn("the base model is too large to be saved merged: the adapter needs %s to be loaded"

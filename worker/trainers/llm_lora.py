@@ -99,6 +99,7 @@ class LLMLora(FineTuner):
         targets = [e.target for e in train]
         endings = [question.answers[k] for k in targets]
         texts = llm_prompt.read_texts(tokenizer, [e.text for e in train], self.room, run.check)
+        self._warn_of_unknown(tokenizer, texts)
         self._val = (llm_prompt.read_texts(tokenizer, [e.text for e in held], self.room, run.check),
                      [e.target for e in held])
         epochs = self._ready(train, held, training.name)

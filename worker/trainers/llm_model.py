@@ -9,8 +9,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..failures import TrainerError
 from .hf_find import find
-from .hf_model import ADAPTER_DIR, settle_adapter
+from .hf_model import ADAPTER_DIR, no_such_layers, settle_adapter
 from .llm_prompt import Answers
+
+
+NO_ANSWERS = "give a model that writes text, such as Qwen/Qwen2.5-0.5B-Instruct; hf-text-classification takes the others"
 
 
 def in_four_bits(wanted: str, device: str) -> bool:
@@ -36,14 +39,31 @@ def load_base(directory: str, device: str, dtype: Any, four_bit: bool) -> Any:
             bnb_4bit_compute_dtype=dtype or torch.bfloat16)
         options["device_map"] = {"": device}
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(directory, local_files_only=True,
-                                                                  use_safetensors=True, **options)
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            directory, local_files_only=True, use_safetensors=True, output_loading_info=True, **options)
     except ValueError as error:
         if "Unrecognized configuration class" not in str(error) and "does not recognize" not in str(error):
             raise
         raise TrainerError("the model in %s is no causal language model: %s"
                            % (directory, str(error).splitlines()[0][:300])) from error
-    return model if four_bit else _to(model, device)
+    missing = sorted(info.get("missing_keys", ()))
+    if missing:         # they would be random, and others each time the adapter is loaded
+        raise TrainerError("the model in %s cannot answer: it comes without the weights %s"
+                           % (directory, ", ".join(missing[:3])), NO_ANSWERS)
+    model = model if four_bit else _to(model, device)
+    if _looks_ahead(model):
+        raise TrainerError("the model in %s is no causal language model: it looks ahead" % directory, NO_ANSWERS)
+    return model
+
+
+def _looks_ahead(model: Any) -> bool:
+    """Whether what follows a token changes what the model says at it, as in an encoder like BERT."""
+    import torch
+
+    model.eval()
+    with torch.inference_mode():
+        first, second = model(input_ids=torch.tensor([[1, 2], [1, 3]], device=model.device)).logits[:, 0].float()
+    return bool((first - second).abs().max() > 0.01 * first.abs().max())
 
 
 def _to(model: Any, device: str) -> Any:
@@ -64,7 +84,7 @@ def add_lora(model: Any, lora: Mapping[str, Any], four_bit: bool, frugal: bool) 
         return get_peft_model(model, LoraConfig(target_modules=lora["target_modules"] or None, **settings))
     except ValueError as error:
         if lora["target_modules"]:
-            raise TrainerError("lora.target_modules: %s" % str(error).splitlines()[0]) from error
+            raise no_such_layers(model, lora["target_modules"]) from error
         return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))   # peft has no list for it
 
 

@@ -88,7 +88,8 @@ class SklearnText(Trainer):
             self._temperature = self._find_temperature(x, y)
             self.run.log("calibrated: scores are divided by %.3f" % self._temperature)
         elif params["calibrate"]:
-            self.run.log("not calibrated: fewer than %d train items" % ENOUGH_TO_CALIBRATE)
+            self.run.warn("the confidence is not calibrated: there are fewer than %d train items"
+                          % ENOUGH_TO_CALIBRATE)
         for c in self._classifiers:         # scores are linear, so the temperature can live in the weights
             c.coef_, c.intercept_ = c.coef_ / self._temperature, c.intercept_ / self._temperature
 
@@ -106,14 +107,15 @@ class SklearnText(Trainer):
             characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(min(2, longest), longest), **common)
             parts.append(("characters", characters))
         usable = []
+        rare = " that are in %d of them (min_items)" % params["min_items"] if params["min_items"] > 1 else ""
         for name, part in parts:
             self.run.check()
             try:
                 usable.append((name, part.fit(texts)))
-            except ValueError:              # "empty vocabulary": punctuation or emoji only
-                self.run.warn("no %s to learn from in the train items" % name)
+            except ValueError:              # "empty vocabulary": punctuation or emoji only, or all too rare
+                self.run.warn("no %s to learn from in the train items%s" % (name, rare))
         if not usable:
-            raise TrainerError("the train items have no words or characters to learn from")
+            raise TrainerError("the train items have no words or characters to learn from%s" % rare)
         return FeatureUnion(usable)
 
     def _fit_columns(self, x: Any, y: Any, progress: bool = False) -> List[Any]:

@@ -20,9 +20,9 @@ import json, sys
 from transformers import pipeline
 texts = json.load(sys.stdin)
 p = pipeline("text-classification", sys.argv[1], device="cpu", top_k=None)
-out = [{r["label"]: r["score"] for r in p([text])[0]} for text in texts]
+out = [{r["label"]: r["score"] for r in p([text], truncation=True)[0]} for text in texts]
 # In batches as well: a decoder needs its padding token for that.
-again = [{r["label"]: r["score"] for r in row} for row in p(texts, batch_size=4)]
+again = [{r["label"]: r["score"] for r in row} for row in p(texts, batch_size=4, truncation=True)]
 assert all(abs(a[k] - b[k]) < 1e-4 for a, b in zip(out, again) for k in a)
 assert not any(m == "potato_training" or m.startswith("potato_training.") for m in sys.modules)
 json.dump(out, sys.stdout)
@@ -48,7 +48,7 @@ model = AutoModelForSequenceClassification.from_pretrained(base, config=config, 
 model = PeftModel.from_pretrained(model, saved + "/adapter").merge_and_unload()
 tokenizer = AutoTokenizer.from_pretrained(saved)
 p = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu", top_k=None)
-json.dump([{r["label"]: r["score"] for r in p([t])[0]} for t in json.load(sys.stdin)], sys.stdout)
+json.dump([{r["label"]: r["score"] for r in p([t], truncation=True)[0]} for t in json.load(sys.stdin)], sys.stdout)
 """
 
 
@@ -63,10 +63,11 @@ def in_a_fresh_process(script, *arguments, texts):
 @pytest.mark.parametrize(("model", "lora"), [
     ("bert", None), ("gpt2", None), ("bert", {}), ("distilbert", {"r": 4}), ("gpt2", {})])
 def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(quick_job, models, model, lora):
-    """As transformers' pipeline loads it; a LoRA model also as its adapter, which holds all that was trained."""
+    """As transformers' pipeline loads it, with some texts that are cut; a LoRA model also as its adapter, which holds
+    all that was trained."""
     if lora is not None:
         pytest.importorskip("peft")
-    job = quick_job("hf-text-classification", params=params(models[model], lora=lora))
+    job = quick_job("hf-text-classification", params=params(models[model], lora=lora, max_length=12))
     assert job.run() == 0, job.stderr[-3000:]
     directory = job.dir / "artifacts" / "sentiment"
     rows = [r for r in job.predictions() if r["split"] == "test"]
@@ -219,6 +220,23 @@ def test_the_revision_that_was_asked_for_is_trained_and_written_down(make_job, m
     assert "hf download some-org/tiny --revision v2" in job.last["install_hint"]
 
 
+def test_adapters_for_layers_that_are_not_there(quick_job, models):
+    pytest.importorskip("peft")
+    job = quick_job("hf-text-classification", params=params(models["bert"], lora={"target_modules": ["attn"]}))
+    assert job.run() == 1
+    assert job.last["message"].startswith("lora.target_modules: the model has no layers attn ")
+    assert "dense" in job.last["install_hint"] and "query" in job.last["install_hint"]
+
+
+def test_a_tokenizer_that_does_not_know_the_words_is_warned_of(quick_job, models):
+    rows = [{"id": f"{n}", "text": "nieznane słowa po polsku" + " great" * (n % 2),
+             "labels": {"sentiment": ("pos", "neg")[n % 2]}} for n in range(8)]
+    job = quick_job("hf-text-classification", params=params(models["bert"], epochs=1), splits={"train": rows})
+    assert job.run() == 0, job.stderr[-3000:]
+    (warned,) = [w for w in job.logs("warning") if "the tokenizer of" in w]
+    assert "does not know 88 % of the words in the train items" in warned
+
+
 def test_a_directory_has_no_revisions(quick_job, models):
     job = quick_job("hf-text-classification", params=params(models["bert"], revision="v1"))
     assert job.run() == 1
@@ -229,6 +247,9 @@ def test_a_directory_has_no_revisions(quick_job, models):
     (lambda d: (d / "config.json").unlink(), "config.json is not in"),
     (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is not in"),
     (lambda d: (d / "model.safetensors").rename(d / "pytorch_model.bin"), "model.safetensors is not in"),
+    (lambda d: os.truncate(d / "model.safetensors", 1000), "is damaged: it is not as long as its head says"),
+    (lambda d: [p.unlink() for p in d.glob("tokenizer*")], "the tokenizer's files (tokenizer.json and its like) are "
+                                                           "not in"),
 ])
 def test_a_model_directory_that_is_not_whole(quick_job, models, tmp_path, spoil, says):
     import shutil

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -149,6 +150,25 @@ def test_a_keep_while_it_trains(quick_job, rows, model):
     job.control("keep")
     assert job.end() == 0, job.stderr[-3000:]
     assert job.last["kept"] is True and job.last["metrics"]["mood"]["val"]["n"] == 10
+
+
+WITHOUT_ITS_HEAD = """
+import sys, transformers
+transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]).model.save_pretrained(sys.argv[2])
+"""
+
+
+def test_a_base_that_cannot_answer_is_refused(quick_job, rows, model, models, tmp_path):
+    """An encoder, whose words look ahead; and a model without its last layer, which would be random each time."""
+    bare = str(tmp_path / "bare")
+    shutil.copytree(model, bare)
+    subprocess.run([sys.executable, "-c", WITHOUT_ITS_HEAD, model, bare], check=True, capture_output=True)
+    for base, says in ((models["bert"], "is no causal language model: it looks ahead"),
+                       (bare, "cannot answer: it comes without the weights lm_head.weight")):
+        job = quick_job("llm-lora", name=f"on-{len(says)}", schemas=[SCHEMA], params=params(base),
+                        splits=splits(rows, train=10))
+        assert job.run() == 1
+        assert job.last["message"].endswith(says) and "a model that writes text" in job.last["install_hint"]
 
 
 def test_it_does_what_any_trainer_must(model, conforms):

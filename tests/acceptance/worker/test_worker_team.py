@@ -107,13 +107,18 @@ def test_one_whose_rank_0_is_killed_ends_and_the_job_goes_on_from_its_checkpoint
 
 
 @pytest.mark.parametrize(("wanted", "device", "given", "present", "says"), [
-    (None, "cpu", None, 0, 1), (2, "cpu", None, 0, 2), (None, "cuda:0", None, 4, 1), (None, "cuda:0", "0,1", 2, 2),
-    (None, "cuda:1", "0,1", 2, 1), (3, "cuda:0", None, 4, 3), (None, "cuda:0", "GPU-1", 1, 1),
-    (None, "mps", None, 0, 1)])
+    (None, "cpu", None, 8, 1), (2, "cpu", None, 1, 2), (3, "cpu", None, 3, 3), (None, "cuda:0", None, 4, 1),
+    (None, "cuda:0", "0,1", 2, 2), (None, "cuda:1", "0,1", 2, 1), (3, "cuda:0", None, 4, 3),
+    (None, "cuda:0", "GPU-1", 1, 1), (None, "cuda:0", "0,1,2,3,4,5", 6, 4), (None, "mps", None, 8, 1)])
 def test_as_many_as_the_run_was_given(wanted, device, given, present, says):
-    assert hf_team.how_many(wanted, device, given, present) == says
+    assert hf_team.how_many(wanted, device, given, present, batch_size=4) == says
 
 
-def test_more_than_there_are():
-    with pytest.raises(TrainerError, match="processes: 3 were asked for and there are 2 GPUs"):
-        hf_team.how_many(3, "cuda:0", "0,1", 2)
+@pytest.mark.parametrize(("wanted", "device", "present", "says"), [
+    (3, "cuda:0", 2, "processes: 3 were asked for and there are 2 GPUs"),
+    (64, "cpu", 2, "processes: 64 were asked for and there are 2 processors"),
+    (3, "cpu", 1, "processes: 3 were asked for and there are 1 processors"),
+    (5, "cpu", 8, "processes: 5 were asked for and batch_size is 4")])
+def test_more_than_there_is_work_or_room_for(wanted, device, present, says):
+    with pytest.raises(TrainerError, match=says):
+        hf_team.how_many(wanted, device, "0,1", present, batch_size=4)
