@@ -219,8 +219,8 @@ class Loop:
     def _suspects(self) -> str:
         """What a loss that is not finite may come from, as far as the step tells."""
         if self.step == 1:
-            return ("nothing was learned before the first step: it comes from the model's own weights, or the precision "
-                    "(%s)" % self.precision.name)
+            return ("nothing was learned before the first step: it comes from the model's own weights, or the "
+                    "precision (%s)" % self.precision.name)
         keys = ("learning_rate", "head_learning_rate", "weight_decay")
         used = ["%s is %g" % (k, self.params[k]) for k in keys if self.params.get(k)]
         return ", ".join([*used, "precision is %s" % self.precision.name])

@@ -12,7 +12,8 @@ from .hf_find import find
 from .hf_model import ADAPTER_DIR, no_such_layers, settle_adapter
 from .llm_prompt import Answers
 
-NO_ANSWERS = "give a model that writes text, such as Qwen/Qwen2.5-0.5B-Instruct; hf-text-classification takes the others"
+NO_ANSWERS = ("give a model that writes text, such as Qwen/Qwen2.5-0.5B-Instruct; hf-text-classification takes the "
+              "others")
 
 
 def in_four_bits(wanted: str, device: str) -> bool:
