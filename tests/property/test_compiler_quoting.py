@@ -145,6 +145,9 @@ def lay_code(store):
     (worker.parent / "__init__.py").touch()
     (worker / "__init__.py").touch()
     (worker / "agent.py").write_text(AGENT)
+    files = sorted(worker.parent.rglob("*.py"))
+    (store / "abc123" / "abc123").write_text("".join(
+        f"{file.stat().st_size} {file.relative_to(worker.parent.parent)}\n" for file in files))
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash"])

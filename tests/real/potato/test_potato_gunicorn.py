@@ -41,7 +41,7 @@ def test_a_save_and_a_run_under_two_workers(study, potato_server, gunicorn, wait
         return all(one.get("sentiment") in ("positive", "negative") for one in told)
 
     wait_until(everywhere, "the prelabel in each worker")
-    assert len(study.processes("runtime.supervisor")) <= 1
+    wait_until(lambda: len(study.processes("runtime.supervisor")) <= 1, "the end of a supervisor that found another")
     assert len(re.findall("Booting worker with pid", server.printed)) == 2, "none has died"
     assert "Traceback" not in server.printed
     server.stop()
