@@ -76,8 +76,6 @@ def add_lora(model: Any, lora: Mapping[str, Any], new_weights: Sequence[str]) ->
     pooler that the checkpoint had no weights for, would be random again in every process that loads
     the adapter.
     """
-    from peft import LoraConfig, TaskType, get_peft_model
-
     head = {name.rsplit(".", 1)[0] for name in new_weights}
     prefix = model.base_model_prefix
     for name, child in model.named_children():
@@ -85,18 +83,25 @@ def add_lora(model: Any, lora: Mapping[str, Any], new_weights: Sequence[str]) ->
             head.add(name)
     # Only the outermost: a module that is saved whole takes what is inside along.
     head = {name for name in head if not any(name.startswith(other + ".") for other in head)}
-    settings = {"task_type": TaskType.SEQ_CLS, "r": lora["r"], "lora_alpha": lora["alpha"],
-                "lora_dropout": lora["dropout"], "modules_to_save": sorted(head)}
+    return put_adapters(model, lora, task_type="SEQ_CLS", modules_to_save=sorted(head))
+
+
+def put_adapters(model: Any, lora: Mapping[str, Any], **settings: Any) -> Any:
+    """The model with an adapter in each layer that was asked for, else in those that peft has a list of, else in all
+    linear ones. ``settings`` are peft's further ones."""
+    from peft import LoraConfig, get_peft_model
+
+    settings.update(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"])
+    wanted = lora.get("target_modules") or None
     try:
-        return get_peft_model(model, LoraConfig(target_modules=lora.get("target_modules") or None, **settings))
+        return get_peft_model(model, LoraConfig(target_modules=wanted, **settings))
     except ValueError as error:
-        if lora.get("target_modules"):
-            raise no_such_layers(model, lora["target_modules"]) from error
-        # peft has no list for this architecture.
+        if wanted:
+            raise _no_such_layers(model, wanted) from error
         return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))
 
 
-def no_such_layers(model: Any, wanted: Sequence[str]) -> TrainerError:
+def _no_such_layers(model: Any, wanted: Sequence[str]) -> TrainerError:
     """The error when peft finds none of the layers that were asked for, with the names that there are."""
     import torch
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..failures import TrainerError
 from .hf_find import find
-from .hf_model import ADAPTER_DIR, no_such_layers, settle_adapter
+from .hf_model import ADAPTER_DIR, put_adapters, settle_adapter
 from .llm_prompt import Answers
 
 NO_ANSWERS = ("give a model that writes text, such as Qwen/Qwen2.5-0.5B-Instruct; hf-text-classification takes the "
@@ -72,20 +72,14 @@ def _to(model: Any, device: str) -> Any:
 
 def add_lora(model: Any, lora: Mapping[str, Any], four_bit: bool, frugal: bool) -> Any:
     """The model with adapters, which alone are trained. ``frugal`` computes activations twice to save memory."""
-    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from peft import prepare_model_for_kbit_training
 
     if four_bit:
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=frugal)
     elif frugal:
         model.gradient_checkpointing_enable()
         model.enable_input_require_grads()
-    settings = {"task_type": "CAUSAL_LM", "r": lora["r"], "lora_alpha": lora["alpha"], "lora_dropout": lora["dropout"]}
-    try:
-        return get_peft_model(model, LoraConfig(target_modules=lora["target_modules"] or None, **settings))
-    except ValueError as error:
-        if lora["target_modules"]:
-            raise no_such_layers(model, lora["target_modules"]) from error
-        return get_peft_model(model, LoraConfig(target_modules="all-linear", **settings))   # peft has no list for it
+    return put_adapters(model, lora, task_type="CAUSAL_LM")
 
 
 def save_adapter(model: Any, directory: str, base: str, revision: Optional[str]) -> None:
