@@ -15,11 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # No deadline and no "too slow": how fast a shared machine is today is no property of the code.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+# In CI what failed is told as it was found: narrowing down an example that starts processes takes minutes each.
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True,
+                          phases=(Phase.explicit, Phase.generate))
 settings.register_profile("light", settings.get_profile("ci"), max_examples=15)
 settings.load_profile(
     "light" if os.environ.get("HYPOTHESIS_LIGHT") else "ci" if os.environ.get("CI") else "default"

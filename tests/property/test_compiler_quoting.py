@@ -230,7 +230,10 @@ def test_every_step_of_a_run_finds_its_way(compiled, over_ssh, shell, home, prog
         assert run("probe.sh", "abc123", "-", "json").values["venv"] == ["there"]
         tar = io.BytesIO()
         with tarfile.open(fileobj=tar, mode="w") as archive:
-            archive.addfile(tarfile.TarInfo("abc123"))
+            archive.addfile(tarfile.TarInfo("empty.py"))
+            listed = tarfile.TarInfo("abc123")  # the last member lists the others
+            listed.size = len(b"0 empty.py\n")
+            archive.addfile(listed, io.BytesIO(b"0 empty.py\n"))
         assert run("receive_code.sh", "abc123", tail=tar.getvalue()).values["code"] == [f"{place}/code/abc123"]
         (place / "jobs" / "example" / "artifacts").mkdir(parents=True)
         (place / "jobs" / "example" / "artifacts" / "m").write_bytes(b"xyz")
