@@ -329,7 +329,8 @@ def test_a_job_directory_that_is_removed_fails_the_run_and_its_processes_are_end
     process, run_id = study.train("test-slow", **LONG)
     study.reaches(run_id, "running")
     study.wait_until(lambda: "worker" in study.store().owed(run_id), "the worker written down")
-    shutil.rmtree(study.places.job_dir(run_id))
+    folder = study.places.job_dir(run_id)  # what is being written into it keeps it for another round
+    study.wait_until(lambda: shutil.rmtree(folder, ignore_errors=True) or not folder.exists(), "the removal")
     output, code = study.finish(process)
     assert code == 1
     assert "The run's job directory is gone" in output

@@ -6,7 +6,7 @@ import contextlib
 from importlib import import_module
 from typing import Any, Dict, List, Type
 
-from ..failures import BadSpec, MissingDependency
+from ..failures import BadSpec, MissingDependency, not_imported
 from .base import Trainer, TrainerInfo
 
 #: name -> "module:class", modules of this package. A new trainer is one file and one line here.
@@ -51,8 +51,7 @@ def load(name: str) -> Type[Trainer]:
     try:
         found = entries[name].load()
     except Exception as error:
-        reason = "%s: %s" % (type(error).__name__, error)
-        raise MissingDependency("Trainer '%s' could not be imported: %s" % (name, reason)) from error
+        raise not_imported(name, "%s: %s" % (type(error).__name__, error), "") from error
     good = isinstance(found, type) and issubclass(found, Trainer)
     if not (good and isinstance(getattr(found, "info", None), TrainerInfo)):
         raise BadSpec("trainer %r is no subclass of Trainer with an info" % name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import os
 import re
 import shlex
-from typing import Optional
+from typing import Iterator, Optional
 
 from ..failures import TrainerError
 
@@ -113,3 +114,15 @@ def _intact(path: str) -> bool:
                                         default=0)
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+@contextlib.contextmanager
+def of_its_kind(directory: str, otherwise: str) -> Iterator[None]:
+    """Around the loading of a model: TrainerError saying ``otherwise`` where transformers has it in no such form."""
+    try:
+        yield
+    except ValueError as error:
+        if "Unrecognized configuration class" not in str(error) and "does not recognize" not in str(error):
+            raise
+        raise TrainerError("the model in %s %s: %s"
+                           % (directory, otherwise, str(error).splitlines()[0][:300])) from error

@@ -8,6 +8,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..failures import TrainerError
 from . import hf_find
+from .hf_find import of_its_kind
 
 ADAPTER_DIR = "adapter"
 MOST_MERGED_BYTES = 1 << 30         # a LoRA model up to this size is also saved whole
@@ -35,17 +36,12 @@ def load_model(directory: str, tokenizer: Any, labels: Sequence[str], kind: str)
     """The model with a head for the labels, in float32. -> (model, names of the weights that are new)."""
     from transformers import AutoModelForSequenceClassification
 
-    try:
+    with of_its_kind(directory, "has no classification form in transformers"):
         model, info = AutoModelForSequenceClassification.from_pretrained(
             directory, local_files_only=True, use_safetensors=True, output_loading_info=True,
             ignore_mismatched_sizes=True, num_labels=len(labels), id2label=dict(enumerate(labels)),
             label2id={label: n for n, label in enumerate(labels)},
             problem_type="multi_label_classification" if kind == "multilabel" else "single_label_classification")
-    except ValueError as error:
-        if "Unrecognized configuration class" not in str(error) and "does not recognize" not in str(error):
-            raise
-        raise TrainerError("the model in %s has no classification form in transformers: %s"
-                           % (directory, str(error).splitlines()[0][:300])) from error
     model.float()                       # a checkpoint in half precision trains badly with AdamW
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:

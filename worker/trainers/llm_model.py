@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..failures import TrainerError
-from .hf_find import find
+from .hf_find import find, of_its_kind
 from .hf_model import ADAPTER_DIR, put_adapters, settle_adapter
 from .llm_prompt import Answers
 
@@ -38,14 +38,9 @@ def load_base(directory: str, device: str, dtype: Any, four_bit: bool) -> Any:
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype or torch.bfloat16)
         options["device_map"] = {"": device}
-    try:
+    with of_its_kind(directory, "is no causal language model"):
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             directory, local_files_only=True, use_safetensors=True, output_loading_info=True, **options)
-    except ValueError as error:
-        if "Unrecognized configuration class" not in str(error) and "does not recognize" not in str(error):
-            raise
-        raise TrainerError("the model in %s is no causal language model: %s"
-                           % (directory, str(error).splitlines()[0][:300])) from error
     missing = sorted(info.get("missing_keys", ()))
     if missing:         # they would be random, and others each time the adapter is loaded
         raise TrainerError("the model in %s cannot answer: it comes without the weights %s"

@@ -114,7 +114,7 @@ def test_a_job_that_was_killed_and_requeued_ends_in_the_same_model(make_job, qui
     assert whole.run() == 0, whole.stderr[-3000:]
     job = make_job("hf-text-classification", name="again", params=asked).start()
     folder = job.dir / "checkpoints" / "sentiment"
-    job.wait_until(lambda: (folder / "step-00000009" / "COMPLETE").exists(), "the ninth checkpoint")
+    job.wait_until(lambda: any(folder.glob("step-*/COMPLETE")), "a checkpoint")
     job.process.kill()
     job.end()
     assert job.exit_code is None

@@ -108,7 +108,7 @@ def test_a_killed_and_requeued_job_ends_in_the_same_adapter_under_any_hash_seed(
     assert whole.run(env={"PYTHONHASHSEED": "1"}) == 0, whole.stderr[-3000:]
     job = make_job("llm-lora", name="again", **asked).start(env={"PYTHONHASHSEED": "2"})
     folder = job.dir / "checkpoints" / "mood"
-    job.wait_until(lambda: (folder / "step-00000003" / "COMPLETE").exists(), "the third checkpoint")
+    job.wait_until(lambda: any(folder.glob("step-*/COMPLETE")), "a checkpoint")
     job.process.kill()
     job.end()
     assert job.run(env={"SLURM_RESTART_COUNT": "1", "PYTHONHASHSEED": "3"}) == 0, job.stderr[-3000:]

@@ -97,7 +97,7 @@ def test_one_that_is_killed_ends_the_run_with_its_name(make_job, steady):
 def test_one_whose_rank_0_is_killed_ends_and_the_job_goes_on_from_its_checkpoint(make_job, steady):
     job = make_job("hf-text-classification", params=params(steady, epochs=2, checkpoint_minutes=0)).start()
     folder = job.dir / "checkpoints" / "sentiment"
-    job.wait_until(lambda: (folder / "step-00000004" / "COMPLETE").exists(), "the fourth checkpoint")
+    job.wait_until(lambda: any(folder.glob("step-*/COMPLETE")), "a checkpoint")
     job.process.kill()
     job.end()
     all_gone(job)

@@ -44,11 +44,11 @@ def test_start_and_watch_to_the_end(window):
     assert page.evaluate("window.same") is True
     page.get_by_role("heading", name="Scores: sentiment").wait_for()
     assert page.evaluate("window.same") is None
-    assert page.get_by_text("succeeded").first.is_visible()
+    page.get_by_text("succeeded").first.wait_for()
     for heading in ("Write-back", "Model files", "Predictions: sentiment", "Where it comes from"):
-        assert page.get_by_role("heading", name=heading).is_visible()
+        page.get_by_role("heading", name=heading).wait_for()
     page.get_by_text("job.json as executed").click()
-    assert page.get_by_text('"trainer": "test-curved"').first.is_visible()
+    page.get_by_text('"trainer": "test-curved"').first.wait_for()
     with page.expect_download() as saved:
         page.get_by_role("link", name="sentiment/shares.json").click()
     assert saved.value.suggested_filename == "shares.json"
@@ -138,7 +138,7 @@ def test_check_keeps_what_was_chosen(window):
     page.locator("[id='p.sklearn-text.C']").fill("3")
     page.get_by_role("button", name="Check").click()
     page.get_by_role("heading", name="local: a run could start there now").wait_for()
-    assert page.get_by_text("local: this machine, ").first.is_visible()
+    page.get_by_text("local: this machine, ").first.wait_for()
     assert page.locator("[id='p.sklearn-text.C']").input_value() == "3"
 
 
@@ -170,7 +170,7 @@ def test_retract(window, study):
     page.get_by_role("button", name="Retract").click()
     page.get_by_text("The prelabels of this run were taken back.").wait_for()
     assert study.places.prelabels.read_text() == ""
-    assert not page.get_by_role("button", name="Retract").is_visible()
+    page.get_by_role("button", name="Retract").wait_for(state="detached")
 
 
 def test_comparing_two_runs(window, study):
@@ -187,6 +187,7 @@ def test_comparing_two_runs(window, study):
     page.get_by_role("button", name="Compare two").click()
     page.get_by_role("heading", name="Two runs side by side").wait_for()
     assert "steps" in page.get_by_role("row", name=re.compile("Parameter")).inner_text()
+    page.locator("svg polyline").nth(3).wait_for(state="attached")
     assert page.locator("svg polyline").count() == 4
 
 
@@ -194,7 +195,8 @@ def test_by_keyboard_only(window, study):
     w = window()
     page = w.page
     w.go()
-    page.keyboard.type("the key of the tests")  # the field has the focus
+    page.wait_for_function("document.activeElement.type === 'password'")  # by itself
+    page.keyboard.type("the key of the tests")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Sign out").wait_for()
 
@@ -244,11 +246,11 @@ def test_without_javascript(window, study):
     study.reaches(run, "running")
     page.get_by_role("link", name="Look again").click()
     page.locator("#region-now").get_by_role("link", name=run).click()
-    assert page.get_by_text("worker on").first.is_visible() or page.get_by_text("starting").first.is_visible()
+    page.get_by_role("heading", name=f"Run {run}").wait_for()
     page.get_by_role("button", name=re.compile("Cancel run")).click()
     study.ended(run)
     w.go(f"/runs/{run}")
-    assert page.get_by_text("cancelled").first.is_visible()
+    page.get_by_text("cancelled").first.wait_for()
     page.get_by_label("Only lines with").fill("bundle")
     page.get_by_role("button", name="Filter").click()
     lines = page.get_by_role("log").inner_text().strip().splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+from collections import Counter
 
 import pytest
 
@@ -13,6 +14,7 @@ HANG = [["heed_term"], RUNNING, ["hang"]]
 DEAF = [["ignore_term"], RUNNING, ["hang"]]
 GOOD = [RUNNING, ["wait_file", "go"], ["predictions", "p\n"], ["exit", 0]]
 AT_ONCE = [{"after": 0, "state": "RUNNING", "node": "node07"}]
+PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel")
 
 
 def submitted(slurm):
@@ -334,9 +336,13 @@ def test_calls_are_counted_whoever_makes_them_and_told_once(slurm):
     slurm.bench.wait_until(lambda: len(slurm.fake.calls("squeue")) > 2, "some questions")
     kill(agent)
     finish(slurm)
-    made = {name: len(slurm.fake.calls(name)) for name in ("sbatch", "squeue", "scontrol", "scancel")}
-    told = [m for m in slurm.messages("info") if m.startswith("calls of Slurm's commands")]
-    assert told == ["calls of Slurm's commands: " + ", ".join(f"{k} {n}" for k, n in sorted(made.items()) if n)]
+    made = Counter(call["program"] for call in slurm.fake.calls() if call["program"] in PROGRAMS)
+    (told,) = [m for m in slurm.messages("info") if m.startswith("calls of Slurm's commands: ")]
+    counted = Counter({k: int(n) for k, n in (said.split() for said in told.partition(": ")[2].split(", "))})
+    assert made["sbatch"] == counted["sbatch"] == 1
+    # counted before it is made; the last one may have been broken off by the job's end before it did anything
+    assert not made - counted
+    assert (counted - made).total() <= 2, "one for each agent"
 
 
 def test_killed_between_the_intent_and_sbatch(slurm):
