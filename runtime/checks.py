@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -137,7 +138,7 @@ def _check_local(config: Config, info: Any, report: Report) -> None:
     report.facts.update(trainer=info.name, missing_packages=missing)
     if missing:
         report.problem(f"{info.name} needs packages that are not installed here: {', '.join(missing)}")
-        report.lines.append(f"{report.problems[-1]}; {info.install_hint}")
+        report.lines.append(f"{report.problems[-1]}; {info.install_line(sys.executable)}")
     else:
         report.lines.append(f"{info.name}: its packages are installed")
 

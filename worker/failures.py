@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 import socket
-import sys
 from typing import Optional
 
 from . import protocol
@@ -132,10 +130,7 @@ def _import(error: BaseException, text: str, trainer: Optional[str], install_hin
 
 
 def not_imported(trainer: Optional[str], why: str, install_hint: str) -> MissingDependency:
-    """A trainer without its library. Its install line gets the interpreter that trains, since the `pip` of whoever
-    reads it is seldom that one's."""
-    if sys.executable and install_hint.startswith("pip "):
-        install_hint = "%s -m %s" % (shlex.quote(sys.executable), install_hint)
+    """A trainer without its library."""
     return MissingDependency("Trainer '%s' could not be imported: %s" % (trainer, why), install_hint)
 
 

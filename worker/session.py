@@ -87,7 +87,7 @@ class Session:
 
     def explain(self, error: BaseException) -> WorkerError:
         trainer, spec = getattr(self, "trainer", None), getattr(self, "spec", None)
-        hint = trainer.info.install_hint if trainer else ""
+        hint = trainer.info.install_line(sys.executable) if trainer else ""
         if isinstance(error, SystemExit):
             return TrainerError("the trainer ended the process by itself (exit %s)" % error.code)
         return explain(error, spec.trainer if spec else None, hint, spec.workdir if spec else None)
@@ -125,7 +125,8 @@ class Session:
             facts["device"] = None
         self.events.emit("status", state=protocol.RUNNING, step="starting", **facts)
         if missing:
-            raise not_imported(self.spec.trainer, "No module named '%s'" % missing[0], trainer.info.install_hint)
+            raise not_imported(self.spec.trainer, "No module named '%s'" % missing[0],
+                               trainer.info.install_line(sys.executable))
         if os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
             self.events.log("info", "CUDA_VISIBLE_DEVICES=%s" % os.environ["CUDA_VISIBLE_DEVICES"])
         if uses_gpu:

@@ -32,7 +32,7 @@ def check_ssh(config: Config, backend: str, trainer: Any, report: Report) -> Non
         return
     free_space(said, report)
     _cards(said, facts, report)
-    _packages(said, facts, report)
+    _packages(said, facts, trainer, report)
 
 
 def _cards(said: Result, facts: Mapping[str, Any], report: Report) -> None:
@@ -48,7 +48,7 @@ def _cards(said: Result, facts: Mapping[str, Any], report: Report) -> None:
     report.lines.append(f"a run would get {choice.words}")
 
 
-def _packages(said: Result, facts: Mapping[str, Any], report: Report) -> None:
+def _packages(said: Result, facts: Mapping[str, Any], info: Any, report: Report) -> None:
     coming = {_module(text) for text in facts["packages"]} if said.one("venv") == "missing" else set()
     lacking = [name for name in missing(said) if name.lower() not in coming]
     brought = [name for name in missing(said) if name.lower() in coming]
@@ -61,7 +61,7 @@ def _packages(said: Result, facts: Mapping[str, Any], report: Report) -> None:
                         f"(exit {said.one('modules_failed')})", "importing torch there fails or hangs")
     elif lacking:
         problem(report, f"{trainer} needs packages that are not installed there: {', '.join(lacking)}",
-                f"another interpreter (python), or packages; {facts['install_hint']}")
+                f"another interpreter (python), or packages; {info.install_line(said.one('python').partition(' ')[2])}")
     else:
         report.lines.append(f"{trainer}: its packages are there" + (", or will be" if brought else ""))
 

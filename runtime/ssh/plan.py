@@ -75,7 +75,6 @@ def host_facts(config: Config, backend: Backend, trainer: Any) -> dict[str, Any]
         "timeout_s": timeout,
         "python": keys["python"],
         "trainer": trainer.name,
-        "install_hint": trainer.install_hint,
         "fetch_artifacts": keys["fetch_artifacts"],
         "max_artifact_mb": keys["max_artifact_mb"],
         "keep_remote": keys["keep_remote"],

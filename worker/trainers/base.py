@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
@@ -29,6 +30,11 @@ class TrainerInfo:
     modalities: Tuple[str, ...] = ("text",)
     backends: Optional[Tuple[str, ...]] = None
     uses_gpu: bool = False
+
+    def install_line(self, python: str) -> str:
+        """The install hint for the interpreter that trains: the `pip` of whoever reads it is seldom that one's."""
+        pip = self.install_hint.startswith("pip ")
+        return "%s -m %s" % (shlex.quote(python), self.install_hint) if python and pip else self.install_hint
 
 
 @dataclass(frozen=True)

@@ -186,6 +186,7 @@ def test_a_trainer_whose_packages_are_missing(remote):
     ran = check(study, "--trainer", "sklearn-text")
     assert ran.returncode == 1
     assert "sklearn-text needs packages that are not installed there: " in ran.stdout
+    assert " -m pip install " in ran.stdout, "of the interpreter that lacks them"
     run = run_fails(study, "Trainer 'sklearn-text' could not be imported: No module named '", "sklearn-text")
     assert run.hint
 
