@@ -142,7 +142,9 @@ class SlurmWorker(WorkerHandle):
             self._heed(self._queue.take("squeue", *received, own=False), received[1])
         if self._record.job_id:
             self._over = self._has_ended(now)
-            if not self._over and not self._clerk.asking:
+            if self._over:
+                self._read_code(now)  # it may have come since the last look
+            elif not self._clerk.asking:
                 self._ask(now)
         else:
             self._submit()
@@ -223,11 +225,7 @@ class SlurmWorker(WorkerHandle):
             restarts = max(map(_restarts_of, os.listdir(self._jobdir.root)))
             if restarts > self._record.restarts:
                 self._requeued(restarts)
-            if self._code is None:
-                self._code = self._jobdir.read_exit_code(_code_file(self._record.restarts))
-                self._code_at = now
-                if self._code is not None:
-                    self._queue.hurry()
+            self._read_code(now)
         if self._record.job_id and not self._has_claim:
             claimed = self._record.claimed()
             self._has_claim = bool(claimed)
@@ -236,6 +234,14 @@ class SlurmWorker(WorkerHandle):
                 self._submission.stray.append(self._record.job_id)
                 self._record.job_id = claimed
                 self._record.note()
+
+    def _read_code(self, now: float) -> None:
+        if self._code is None:
+            with contextlib.suppress(OSError):
+                self._code = self._jobdir.read_exit_code(_code_file(self._record.restarts))
+            self._code_at = now
+            if self._code is not None:
+                self._queue.hurry()
 
     def _has_ended(self, now: float) -> bool:
         """A job that is to be stopped is over when it is proven gone, and not before. Else its exit code tells,
