@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,17 +40,36 @@ class Ssh:
         words = [self.program, "-T", "-a", "-x", "-o", "BatchMode=yes",
                  "-o", f"ConnectTimeout={max(1, round(bounds().ssh_connect_s))}",
                  "-o", f"ServerAliveInterval={self.alive_s}", "-o", "ServerAliveCountMax=3",
-                 "-o", "RequestTTY=no", "-o", "RemoteCommand=none", "-o", "PermitLocalCommand=no"]
+                 "-o", "RequestTTY=no", "-o", "RemoteCommand=none", "-o", "PermitLocalCommand=no",
+                 "-o", "ClearAllForwardings=yes",
+                 "-o", "LogLevel=INFO"]  # its words are what a failure is told with, whatever the user's config hides
         if self.control:
-            words += ["-S", self.control]
-        for flag, value in (("-l", self.user), ("-p", self.port), ("-i", self.identity_file)):
+            words += ["-S", _literal(self.control)]
+        for flag, value in (("-l", self.user), ("-p", self.port)):
             if value is not None:
                 words += [flag, str(value)]
-        return (*words, *options, "--", self.host, *(() if command is None else (command,)))
+        return (*words, *self._identity(), *options, "--", self.host, *(() if command is None else (command,)))
+
+    def _identity(self) -> tuple[str, ...]:
+        """``-i`` looks for the file as it is written and later puts something in the place of each ``%`` in it."""
+        if self.identity_file is None or "%" not in self.identity_file:
+            return () if self.identity_file is None else ("-i", self.identity_file)
+        quoted = re.sub(r'[\\"]', r"\\\g<0>", _literal(self.identity_file))
+        return ("-o", f'IdentityFile="{quoted}"')
+
+    def word(self, verb: str, *options: str) -> tuple[str, ...]:
+        """Says something to the kept connection at ``control``. The user's config is not read: what it forwards would
+        be forwarded, or taken back, along with ours."""
+        return (self.program, "-F", "none", "-S", _literal(self.control), "-O", verb, *options, "--", self.host)
 
     def environment(self) -> dict[str, str]:
         """Our own, SSH_AUTH_SOCK included; but nobody is there to type into a window that asks for a password."""
         return {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
+
+
+def _literal(path: str) -> str:
+    """For where ssh expands ``%``."""
+    return path.replace("%", "%%")
 
 
 def local_path(text: str | None, folder: Path) -> str | None:

@@ -55,17 +55,15 @@ class Line:
 
     def up(self, *, avoid_theirs: bool = False) -> None:
         """Logs in, unless the user is logged in already. Raises SshError."""
-        if not avoid_theirs and self._running(self._theirs):
-            self.ssh, self.is_ours = self._theirs, False
+        theirs = None if avoid_theirs else with_control(self._theirs)
+        if theirs is not None and self._running(theirs):
+            self.ssh, self.is_ours = theirs, False
             return
         self.directory.mkdir(mode=0o700, exist_ok=True)
         self.directory.chmod(0o700)
-        argv = self._ours.argv(
-            "-f", "-N", "-M", "-o", f"ControlPersist={_LINGER_S}", "-o", "ClearAllForwardings=yes",
-        )
-        self._local(argv, bounds().ssh_login_s)
+        self._local(self._ours.argv("-f", "-N", "-M", "-o", f"ControlPersist={_LINGER_S}"), bounds().ssh_login_s)
         self.ssh, self.is_ours = self._ours, True
-        pid = re.search(r"pid=(\d+)", self._local(self.ssh.argv("-O", "check"), bounds().ssh_local_s))
+        pid = re.search(r"pid=(\d+)", self._local(self.ssh.word("check"), bounds().ssh_local_s))
         if pid:
             with contextlib.suppress(OSError):
                 identity = Identity.of(int(pid[1]))
@@ -74,7 +72,7 @@ class Line:
     def forward(self, there: str, here: str) -> None:
         """A socket on the host that ends at one of ours. Raises SshError."""
         pair = f"{there}:{here}"
-        self._local(self.ssh.argv("-O", "forward", "-R", pair), bounds().ssh_call_s)
+        self._local(self.ssh.word("forward", "-R", pair), bounds().ssh_call_s)
         self._forwards.append(pair)
 
     def close(self, *, at_once: bool = False) -> None:
@@ -96,7 +94,7 @@ class Line:
 
     def _running(self, ssh: Ssh) -> bool:
         try:
-            local(ssh, ssh.argv("-O", "check"), bounds().ssh_local_s)
+            local(ssh, ssh.word("check"), bounds().ssh_local_s)
         except SshError:
             return False
         return True
@@ -118,6 +116,20 @@ def local(ssh: Ssh, argv: tuple[str, ...], seconds: float, check: Callable[[], N
         return said
 
 
+def with_control(ssh: Ssh) -> Ssh | None:
+    """``ssh`` with the socket of the connection that it would use: where the user's config has one. None without."""
+    if ssh.control:
+        return ssh
+    until = time.monotonic() + bounds().ssh_local_s
+    path = "none"
+    with contextlib.suppress(SshError), Talk(ssh.argv("-G"), ssh.environment(), ()) as talk:
+        while (line := talk.line(until)) is not None:
+            key, _, value = line.decode("utf-8", "surrogateescape").partition(" ")
+            if key == "controlpath":
+                path = value
+    return None if path == "none" else replace(ssh, control=path)
+
+
 def hang_up(ssh: Ssh, directory: str, *, at_once: bool = False) -> None:
     """Ends a kept connection of ours by its directory, also one that another process made, or that is stopped."""
     if not _PRIVATE.match(directory) or not Path(directory).exists():
@@ -128,7 +140,7 @@ def hang_up(ssh: Ssh, directory: str, *, at_once: bool = False) -> None:
         master = Identity.from_json(json.loads(Path(directory, _MASTER).read_text("utf-8")))
     if Path(ssh.control).exists() and not (at_once and master):
         with contextlib.suppress(SshError):
-            local(ssh, ssh.argv("-O", "exit"), bounds().ssh_local_s)
+            local(ssh, ssh.word("exit"), bounds().ssh_local_s)
     with contextlib.suppress(OSError, ValueError):
         if master is not None and master.is_alive():
             os.kill(master.pid, signal.SIGKILL)
@@ -137,8 +149,10 @@ def hang_up(ssh: Ssh, directory: str, *, at_once: bool = False) -> None:
 
 def stop_forward(ssh: Ssh, pair: str) -> None:
     """Takes a forwarded socket back from a connection that stays."""
-    with contextlib.suppress(SshError):
-        local(ssh, ssh.argv("-O", "cancel", "-R", pair), bounds().ssh_local_s)
+    there = with_control(ssh)
+    if there is not None:
+        with contextlib.suppress(SshError):
+            local(there, there.word("cancel", "-R", pair), bounds().ssh_local_s)
 
 
 def remove_private(directory: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -27,22 +28,22 @@ def ssh(study, *arguments, **options):
 
 
 @contextlib.contextmanager
-def own_master(study, tmp_path):
+def own_master(study, *more):
     """The user's own kept connection; afterwards no key would let anybody in again, as with a second factor."""
-    socket = f"/tmp/pt-master-{os.getpid()}"
-    study.ssh_config(more=f"ControlPath {socket}")
+    lines = "\n  ".join([f"ControlPath /tmp/pt-%%-{os.getpid()}", *more])
+    study.ssh_config(more=lines)
     done = ssh(study, "-M", "-N", "-f", "-o", "ControlPersist=yes", "gpu.example.org")
     assert done.returncode == 0, done.stderr
-    study.ssh_config(more=f"ControlPath {socket}\n  PubkeyAuthentication no")
+    study.ssh_config(more=f"{lines}\n  PubkeyAuthentication no")
     try:
         yield
     finally:
         ssh(study, "-O", "exit", "gpu.example.org")
 
 
-def test_the_users_own_connection_serves(remote, tmp_path):
+def test_the_users_own_connection_serves(remote):
     study = remote()
-    with own_master(study, tmp_path):
+    with own_master(study):
         logins = study.sshd.logins()
         study.ssh_processes = list      # the user's own stays
         trained(study)
@@ -53,9 +54,53 @@ def test_the_users_own_connection_serves(remote, tmp_path):
         assert ran.returncode == 0, ran.stdout
 
 
-def test_a_supervisor_killed_over_the_users_own_connection(remote, tmp_path):
+def free_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+def listens(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_what_the_users_config_forwards_is_neither_made_nor_taken_back(remote):
+    """A notebook's port, as so many have: a run needs none of it, and the user's own session keeps it."""
     study = remote()
-    with own_master(study, tmp_path):
+    here, there = free_port(), free_port()
+    forwards = (f"LocalForward {here} 127.0.0.1:{study.sshd.port}", f"RemoteForward {there} 127.0.0.1:9")
+    study.ssh_config(more="\n  ".join(forwards))
+    process, run_id = study.train("test-slow", steps=20, step_seconds=0.05)
+    study.reaches(run_id, "running")
+    assert not listens(here)
+    assert not listens(there)
+    assert study.finish(process)[1] == 0
+    study.nothing_is_left()
+    with own_master(study, *forwards):
+        study.ssh_processes = list
+        trained(study)
+        assert listens(here)
+        assert listens(there)
+
+
+def test_a_key_at_a_path_of_any_characters_and_a_config_that_keeps_ssh_quiet(remote, tmp_path):
+    study = remote()
+    key = tmp_path / "100%done" / 'my "key" %h'
+    key.parent.mkdir()
+    shutil.copy(study.lab.root / "key", key)
+    study.ssh_config(more="LogLevel QUIET")
+    text = (study.root / "ssh_config").read_text().replace(f"IdentityFile {study.lab.root}/key", "IdentityFile none")
+    (study.root / "ssh_config").write_text(text)
+    ran = study.potato("training", "check", "gpu-server", "--trainer", "test-quick")
+    assert "ssh to gpu.example.org failed: Permission denied" in ran.stdout
+    study.backend(identity_file=str(key))
+    trained(study)
+
+
+def test_a_supervisor_killed_over_the_users_own_connection(remote):
+    study = remote()
+    with own_master(study):
         study.ssh_processes = list
         process, run_id = study.train("test-slow", steps=60, step_seconds=0.05)
         study.reaches(run_id, "running")
