@@ -41,7 +41,7 @@ def _follow(line: bytes, doubts: Doubts, last: dict[tuple[str, str], str]) -> No
             return
     except (ValueError, TypeError, KeyError, RecursionError):
         return
-    if kind in ("add_label", "update_label") and is_set(action.get("new_value", name)):
+    if kind in ("add_label", "update_label") and is_set(name, action.get("new_value", name)):
         last[key] = name
     elif last.get(key) == name:
         del last[key]

@@ -18,6 +18,9 @@ LABELS = "instance_id_to_label_to_value"
 SPANS = "instance_id_to_span_to_value"
 BEHAVIOUR = "instance_id_to_behavioral_data"
 
+#: The name under which a select keeps its label, as the value.
+SELECT = "select-one"
+
 #: A label as stored: scheme, name, value.
 Triple = tuple[str, str, Any]
 
@@ -117,25 +120,29 @@ def _fault(error: BaseException) -> str:
 def triples(stored: Any) -> list[Triple]:
     """The labels of one item that are set, from either form that Potato has written.
 
-    Now: ``[[{"schema", "name"}, value], ...]``; earlier: ``{schema: {name: value}}``. A value that is
-    falsy or "false" means not set. What has another shape is passed over.
+    Now: ``[[{"schema", "name"}, value], ...]``; earlier: ``{schema: {name: value}}``. What has another shape
+    is passed over.
     """
     found: list[Triple] = []
     if isinstance(stored, list):
         for pair in stored:
             if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], dict):
                 schema, name = pair[0].get("schema"), pair[0].get("name")
-                if isinstance(schema, str) and isinstance(name, str) and is_set(pair[1]):
+                if isinstance(schema, str) and isinstance(name, str) and is_set(name, pair[1]):
                     found.append((schema, name, pair[1]))
     elif isinstance(stored, dict):
         for schema, names in stored.items():
             if isinstance(names, dict):
-                found += [(schema, name, value) for name, value in names.items() if is_set(value)]
+                found += [(schema, name, value) for name, value in names.items() if is_set(name, value)]
     return found
 
 
-def is_set(value: Any) -> bool:
-    return bool(value) and value != "false"
+def is_set(name: str, value: Any) -> bool:
+    """Whether a stored value says that the label applies: one that is falsy or "false" says that it does not.
+
+    But a label may be called "false" itself: a choice keeps its own name as the value, a select its label.
+    """
+    return bool(value) and (value != "false" or name in ("false", SELECT))
 
 
 def seeded(shown: Any) -> frozenset[str]:

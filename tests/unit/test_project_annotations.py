@@ -73,6 +73,25 @@ def test_falsy_values_are_not_set(reading, value):
     assert found.items == {}
 
 
+TRUTH = {"annotation_type": "radio", "name": "true", "description": "?", "labels": ["true", "false"]}
+TRUTHS = {**TRUTH, "annotation_type": "select", "name": "chosen"}
+
+
+def test_a_label_that_is_called_false_is_a_label(reading, new_project):
+    both = [pair("true", "true"), pair("true", "false")]
+    states = {"ann": state_of({"i1": [pair("true", "false"), pair("chosen", "select-one", "false")], "i2": both}),
+              "bob": state_of({"i1": {"true": {"true": "false", "false": "false"}}})}
+    actions = [{"instance_id": "i2", "action_type": "add_label", "schema_name": "true", "label_name": label,
+                "new_value": label} for label in ("true", "false")]
+    found = reading(states, schemes=[TRUTH, TRUTHS])
+    assert said(found, "true") == {"i1": [("ann", ("false",)), ("bob", ("false",))]}
+    assert said(found, "chosen") == {"i1": [("ann", ("false",))]}
+    config = new_project(9, schemes=[TRUTH, TRUTHS])
+    (config.output_dir / "ann" / "annotation_history.jsonl").write_text("\n".join(map(json.dumps, actions)))
+    assert said(read_annotations(config, config.schemes), "true")["i2"] == [("ann", ("false",))]
+    assert labelled_items(config) == {"i1", "i2"}
+
+
 @pytest.mark.parametrize("junk", [
     None, 5, "x", [], [1], [["a"]], [[1, 2]], [[{}, 1]], {"sentiment": 3}, [[{"schema": 1, "name": 2}, 3]],
 ])
