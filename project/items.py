@@ -173,7 +173,7 @@ def text_of(value: Any) -> str | None:
 
 def _is_empty(value: Any) -> bool:
     """Whether nothing was written there, as against something that cannot be a text."""
-    if value is None or value == []:
+    if value is None or value == [] or value != value:  # NaN stands for what a table has not
         return True
     if isinstance(value, list):
         turns = [_turn(turn) for turn in value]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..schema.errors import UserError
+from .elements import elements
 
 #: A JSON array up to this size is read whole: faster, and errors have their line.
 WHOLE_JSON_BYTES = 8_000_000
@@ -96,19 +97,20 @@ def _array(path: Path, shown: str) -> Records:
         except RecursionError:
             raise UserError(f"{shown}: not JSON: nested too deeply") from None
         return
-    import ijson
-
     n = 0
-    with path.open("rb") as file:
-        if file.read(3) != b"\xef\xbb\xbf":
-            file.seek(0)
+    with path.open("r", encoding="utf-8-sig", newline="") as file:
         try:
-            for n, record in enumerate(ijson.items(file, "item", use_float=True, buf_size=1 << 18), 1):
+            for n, record in enumerate(elements(file), 1):
                 yield n, record
-        except (ijson.JSONError, ValueError, OverflowError) as error:
-            # The parser knows no line; the record is the next best thing in a file of this size.
-            fault = str(error).strip().splitlines()[0] if str(error).strip() else "it ends too early"
-            raise UserError(f"{shown}: record {n + 1}: not JSON: {fault}") from None
+        except (json.JSONDecodeError, RecursionError, UnicodeDecodeError) as error:
+            # A file of this size is read in blocks: the record is what is known of the place.
+            raise UserError(f"{shown}: record {n + 1}: {_fault_in_array(error)}") from None
+
+
+def _fault_in_array(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 here or soon after (byte 0x{error.object[error.start]:02x})"
+    return f"not JSON: {error.msg if isinstance(error, json.JSONDecodeError) else 'nested too deeply'}"
 
 
 def _table(path: Path, shown: str, kind: str, columns: Sequence[str]) -> Records:

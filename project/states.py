@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -82,12 +83,14 @@ def _open(path: Path) -> State:
     try:
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
-        if size <= WHOLE_BYTES:
-            whole = json.loads(file.read())
-            if not isinstance(whole, dict):
-                raise ValueError("it holds no JSON object")
-            return State(file, whole, whole.get("origin"))
-        return State(file, None, _scan(file))
+        if size > WHOLE_BYTES:
+            with suppress(ValueError):  # NaN, which json reads and a stream does not, or a fault that json can place
+                return State(file, None, _scan(file))
+        file.seek(0)
+        whole = json.loads(file.read())
+        if not isinstance(whole, dict):
+            raise ValueError("it holds no JSON object")
+        return State(file, whole, whole.get("origin"))
     except BaseException:
         file.close()
         raise
@@ -98,14 +101,14 @@ def _scan(file: BinaryIO) -> Any:
     import ijson
 
     if file.read(64).lstrip()[:1] != b"{":
-        raise ValueError("it holds no JSON object")
+        raise ValueError
     file.seek(0)
     origin = None
     try:
         for origin in ijson.items(file, "origin", use_float=True, buf_size=1 << 18):  # noqa: B007
             pass
-    except ijson.JSONError as error:
-        raise ValueError(str(error).strip().partition("\n")[0] or "it ends too early") from None
+    except ijson.JSONError:
+        raise ValueError from None
     return origin
 
 

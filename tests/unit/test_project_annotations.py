@@ -144,6 +144,13 @@ def test_a_damaged_state_is_one_line_that_names_it(reading, content):
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize("size", [1, WHOLE_BYTES])
+def test_a_number_that_is_none_stops_nothing_in_states_of_any_size(reading, size):
+    labels = {"i1": [pair("sentiment", "positive")]}
+    found = reading({"ann": state_of(labels, flow_record={"seconds": float("nan"), "more": "x" * size})})
+    assert said(found, "sentiment") == {"i1": [("ann", ("positive",))]}
+
+
 def test_a_state_caught_in_the_middle_of_a_copy_is_read_again(tmp_path):
     path = tmp_path / "user_state.json"
     path.write_text('{"user_id": ')

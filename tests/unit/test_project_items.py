@@ -1,8 +1,10 @@
 """Items from data files of every kind, and one clear line for each thing that is wrong with them."""
 
+import io
 import json
 
 import pytest
+from potato_training.project import elements
 from potato_training.project.items import LIVE_ITEMS, WithoutText, read_items, text_of
 from potato_training.project.records import WHOLE_JSON_BYTES
 from potato_training.schema.errors import UserError
@@ -70,6 +72,41 @@ def test_large_files_are_read_as_small_ones(reading, name):
     assert items[-1].text == rows[-1]["text"] and items[-1].data["score"] == 0.5
 
 
+@pytest.mark.parametrize("block", [1, 2, 7, 1 << 18])
+@pytest.mark.parametrize("text", [
+    "[]", " [ ] \n", '[{"id": 1, "text": "a"}]',
+    '[{"a": NaN}, -Infinity ,\r\n12.5e-3,"\\ud83d\\ude00 é", null,[[]],true ]\n',
+    '["long", "' + "x" * 5000 + '\\"y"]',
+    "[1", "[1,", "[1,]", "[1 2]", '["never closed', "[1] x", "[tru]", "[1}", "", "[",
+    '[{"a" 1}]', '["\x00"]', '["\\uZZZZ"]',
+])
+def test_an_array_in_blocks_is_read_as_a_whole_one(text, block, monkeypatch):
+    monkeypatch.setattr(elements, "BLOCK", block)
+    try:
+        whole = json.dumps(json.loads(text))
+    except ValueError:
+        with pytest.raises(json.JSONDecodeError):
+            list(elements.elements(io.StringIO(text)))
+    else:
+        assert json.dumps(list(elements.elements(io.StringIO(text)))) == whole
+
+
+def test_a_fault_early_in_a_large_array_is_told_without_reading_on():
+    class Endless(io.StringIO):
+        def read(self, size=-1):
+            return super().read(size) or "x" * size
+
+    with pytest.raises(json.JSONDecodeError):
+        list(elements.elements(Endless('[{"id" 1}, ' + " " * 100)))
+
+
+def test_cells_without_a_value_are_read_in_files_of_any_size(reading):
+    row = '{"id": %d, "text": "' + "x" * 1000 + '", "other": NaN}'
+    for n in (3, 9000):
+        text = "\ufeff[" + ", ".join(row % k for k in range(n)) + "]"
+        assert [item.id for item in reading("rows.json", text)] == [str(k) for k in range(n)]
+
+
 def test_several_files_in_the_order_of_the_config(new_project):
     config = new_project(2, data_files=["data/items.jsonl", {"path": "data/more.csv"}])
     (config.task_dir / "data/more.csv").write_text("id,text\nz,last\n")
@@ -101,6 +138,7 @@ BAD = [
     ("x.jsonl", '{"id": 1, "text": ""}', 'line 1: item "1" has an empty "text"', ""),
     ("x.jsonl", '{"id": 1, "text": " \\n "}', 'line 1: item "1" has an empty "text"', ""),
     ("x.jsonl", '{"id": 1, "text": null}', 'line 1: item "1" has an empty "text"', ""),
+    ("x.jsonl", '{"id": 1, "text": NaN}', 'line 1: item "1" has an empty "text"', ""),
     ("x.jsonl", '{"id": 1, "text": 5}', 'item "1" has a number under "text", where a text is needed', ""),
     ("x.jsonl", '{"id": 1, "text": {"a": 1}}', 'has a mapping under "text"', ""),
     ("x.jsonl", '{"id": 1, "text": ["a", 2]}', 'has a list under "text"', ""),
