@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import flask
 
-from ..runtime.fold import text
+from ..runtime.shapes import text
 from ..server.door import SAFE, Door, Who
 from ..server.errors import NotAllowed
 from . import names

@@ -6,21 +6,13 @@ one, and a state counts only when the far side may name it.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..worker.protocol import REPORTABLE_STATES, RUNNING, STREAM_WORKER
-
-_TEXT = 2000
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-#: Fields of status events that tell about the machine and stay in the record.
-_MACHINE = (
-    "host", "python", "device", "software", "gpu", "threads", "pid", "node", "scheduler_job", "scheduler_cluster",
-    "scheduler_calls",
-)
+from . import shapes
+from .shapes import number, text
 
 
 @dataclass
@@ -49,18 +41,6 @@ def fold(stream: str, events: Iterable[Mapping[str, Any]]) -> News:
     return news
 
 
-def text(value: Any, limit: int = _TEXT) -> str:
-    """Any value as one short line of text."""
-    return _CONTROL.sub(" ", value if isinstance(value, str) else str(value)).strip()[:limit]
-
-
-def number(value: Any) -> float | None:
-    """A finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
-
-
 def _status(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
     state = event.get("state")
     if not isinstance(state, str) or state not in REPORTABLE_STATES:
@@ -72,7 +52,7 @@ def _status(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> 
         news.log.append(step)
         if stream == STREAM_WORKER:  # what was counted belongs to the step before
             news.facts["progress"] = None
-    machine = {key: _plain(event[key]) for key in _MACHINE if key in event}
+    machine = shapes.machine(event)
     if machine:
         news.facts.setdefault("machine", {}).update(machine)
         if "host" in machine and state == RUNNING:
@@ -80,8 +60,7 @@ def _status(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> 
 
 
 def _machine_line(machine: Mapping[str, Any]) -> str:
-    gpus = machine.get("gpu")
-    names = ", ".join(text(g.get("name", "?")) for g in gpus if isinstance(g, dict)) if isinstance(gpus, list) else ""
+    names = ", ".join(text(gpu.get("name", "?")) for gpu in machine.get("gpu") or ())
     return (
         f"worker on {text(machine.get('host'))}, Python {text(machine.get('python', '?'))}, "
         + (f"GPU {names}" if names else f"device {text(machine.get('device', '?'))}")
@@ -99,8 +78,9 @@ def _progress(news: News, event: Mapping[str, Any], attempt: int, stream: str) -
 
 
 def _log(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
-    if "scheduler_calls" in event:
-        news.facts.setdefault("machine", {})["scheduler_calls"] = _plain(event["scheduler_calls"])
+    calls = shapes.calls(event.get("scheduler_calls"))
+    if calls is not None:
+        news.facts.setdefault("machine", {})["scheduler_calls"] = calls
     message = text(event.get("msg", ""))
     if not message:
         return
@@ -123,10 +103,7 @@ def _artifact(news: News, event: Mapping[str, Any], attempt: int, stream: str) -
 
 def _result(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
     if stream == STREAM_WORKER:
-        news.facts["result"] = {"attempt": attempt, **{k: _plain(v) for k, v in event.items() if k in _RESULT}}
-
-
-_RESULT = ("status", "model_version", "metrics", "label_order", "n_predictions", "predictions_sha256", "kept", "why")
+        news.facts["result"] = {"attempt": attempt, **shapes.result(event)}
 
 
 def _error(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
@@ -139,20 +116,3 @@ _READERS = {
     "status": _status, "progress": _progress, "log": _log, "metric": _metric, "artifact": _artifact,
     "result": _result, "error": _error,
 }
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """JSON values with their texts made safe to show and their nesting bounded."""
-    if isinstance(value, str):
-        return text(value)
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, (int, float)):
-        return number(value)
-    if depth >= 8:
-        return None
-    if isinstance(value, list):
-        return [_plain(item, depth + 1) for item in value]
-    if isinstance(value, dict):
-        return {text(key): _plain(item, depth + 1) for key, item in value.items()}
-    return None

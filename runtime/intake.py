@@ -22,6 +22,7 @@ from .eventlog import EventLog, Gap, read_events
 from .jobs import read_job
 from .places import Places
 from .protocol_types import BundleFile, Principal, ProtocolError, gap, job_is_over, no_such_job
+from .shapes import text
 from .store import Run, Store
 
 #: How often at most it is written down which backends' tokens were used: of those known to be in use, and with one
@@ -109,12 +110,12 @@ class Intake:
             software = body.get("software")
             report = {
                 "exit_code": body.get("exit_code"),
-                "reason": fold.text(body.get("reason") or "", 200),
-                "artifact_uri": fold.text(body.get("artifact_uri") or "", 1000),
+                "reason": text(body.get("reason") or "", 200),
+                "artifact_uri": text(body.get("artifact_uri") or "", 1000),
             }
             facts: dict[str, Any] = {"report": report}
             if isinstance(software, dict):
-                facts["software"] = {fold.text(k, 100): fold.text(v, 100) for k, v in list(software.items())[:200]}
+                facts["software"] = {text(k, 100): text(v, 100) for k, v in list(software.items())[:200]}
             self._store.record(run_id, facts=facts)
         self._word(run)
         return {"ok": True, "run_id": run_id}
@@ -165,9 +166,9 @@ class _Seen:
 def _about(body: Mapping[str, Any]) -> dict[str, Any]:
     """Who asks, bounded: it goes into the record and onto the page."""
     keys = {"id": "agent_id", "hostname": "hostname", "version": "agent_version", "python": "python"}
-    about: dict[str, Any] = {name: fold.text(body.get(key) or "", 200) for name, key in keys.items()}
+    about: dict[str, Any] = {name: text(body.get(key) or "", 200) for name, key in keys.items()}
     gpus = body.get("gpus")
-    about["gpus"] = [fold.text(gpu, 200) for gpu in gpus[:16]] if isinstance(gpus, list) else []
+    about["gpus"] = [text(gpu, 200) for gpu in gpus[:16]] if isinstance(gpus, list) else []
     return about
 
 

@@ -6,7 +6,9 @@ followed, whoever may have put them there.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -18,11 +20,13 @@ from .errors import NotFound
 
 _MOST = 5000
 _BLOCK = 1 << 17
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class File(NamedTuple):
-    name: str  #: relative to artifacts/, with /
+    name: str  #: relative to artifacts/, with /; a line of text, which a file's own name need not be
     size: int
+    path: Path
 
 
 def listed(run_dir: Path) -> list[File]:
@@ -36,17 +40,19 @@ def _below(folder: Path, prefix: str) -> Iterator[File]:
     except OSError:
         return
     for entry in entries:
+        name = prefix + _CONTROL.sub("\N{REPLACEMENT CHARACTER}", os.fsencode(entry.name).decode("utf-8", "replace"))
         if entry.is_dir(follow_symlinks=False):
-            yield from _below(Path(entry.path), f"{prefix}{entry.name}/")
+            yield from _below(Path(entry.path), f"{name}/")
         elif entry.is_file(follow_symlinks=False):
-            yield File(prefix + entry.name, entry.stat(follow_symlinks=False).st_size)
+            yield File(name, entry.stat(follow_symlinks=False).st_size, Path(entry.path))
 
 
 def opened(run_dir: Path, name: str) -> BinaryIO:
     """The file of that name. Raises NotFound."""
-    if name not in {file.name for file in listed(run_dir)}:
+    path = next((file.path for file in listed(run_dir) if file.name == name), None)
+    if path is None:
         raise NotFound("there is no such model file")
-    return regular(run_dir / places.ARTIFACTS / name, "there is no such model file")
+    return regular(path, "there is no such model file")
 
 
 def regular(path: Path, missing: str) -> BinaryIO:
@@ -62,25 +68,40 @@ def regular(path: Path, missing: str) -> BinaryIO:
     return file
 
 
-def blocks(file: BinaryIO) -> Iterator[bytes]:
+def blocks(file: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
+    """Bytes of a file. Only an error ends the connection, and so tells the reader that this was not all."""
     with file:
-        while block := file.read(_BLOCK):
+        file.seek(start)
+        while start < stop:
+            block = file.read(min(_BLOCK, stop - start))
+            if not block:
+                raise RuntimeError("a file is shorter than it was")
+            start += len(block)
             yield block
 
 
-def as_tar(run_dir: Path, top: str) -> Iterator[bytes]:
-    """All files as one tar, below a folder of that name, made while it is sent."""
-    for file in listed(run_dir):
-        try:
-            source = opened(run_dir, file.name)
-        except NotFound:
-            continue
-        info = tarfile.TarInfo(f"{top}/{file.name}")
-        info.size, info.mtime = os.fstat(source.fileno()).st_size, int(os.fstat(source.fileno()).st_mtime)
-        yield info.tobuf(tarfile.PAX_FORMAT)
-        sent = 0
-        for block in blocks(source):
-            sent += len(block)
-            yield block
-        yield b"\0" * (-sent % tarfile.BLOCKSIZE)
-    yield b"\0" * (2 * tarfile.BLOCKSIZE)
+class Tar:
+    """All files as one tar below a folder called ``top``, made while it is sent; ``size`` is known before."""
+
+    def __init__(self, run_dir: Path, top: str):
+        self._parts = [(_head(f"{top}/{file.name}", file), file) for file in listed(run_dir)]
+        self.size = 2 * tarfile.BLOCKSIZE + sum(len(head) + file.size + _rest(file) for head, file in self._parts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for head, file in self._parts:
+            yield head
+            yield from blocks(regular(file.path, f"{file.name} is gone"), 0, file.size)
+            yield b"\0" * _rest(file)
+        yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+
+def _head(name: str, file: File) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = file.size
+    with contextlib.suppress(OSError):
+        info.mtime = int(file.path.lstat().st_mtime)
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+def _rest(file: File) -> int:
+    return -file.size % tarfile.BLOCKSIZE

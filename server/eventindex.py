@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 from collections import OrderedDict
@@ -16,6 +15,7 @@ _BLOCK = 1 << 20
 _MOST_RUNS = 32
 #: A curve with more points than a screen has pixels tells nothing more.
 MOST_POINTS = 800
+_LARGEST = 1e100
 
 
 class Point(NamedTuple):
@@ -116,7 +116,8 @@ class EventIndex:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """One that can be drawn: an agent may send any, and integers beyond all floats."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
 
 
 def _event(line: bytes) -> dict[str, Any]:

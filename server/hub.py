@@ -130,4 +130,5 @@ def files_of(places: Places, run: Run) -> dict[str, str]:
     alone = len(folders) == 1 and all("/" in name for name in names)
     paths = {name: name.partition("/")[2] if alone else name for name in names}
     return {name: path for name, path in paths.items()
-            if path.lower() not in _NOT_OURS and not path.startswith(".git/") and path.isprintable()}
+            if path.lower() not in _NOT_OURS and not path.startswith(".git/")
+            and path.isprintable() and "\N{REPLACEMENT CHARACTER}" not in path}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..runtime import places
+from ..runtime.shapes import number
 
 BINS = 20
 CALIBRATION_BINS = 10
@@ -35,7 +36,6 @@ class Unsure(NamedTuple):
     item: str
     payload: Any
     split: str
-    scores: dict[str, float]
     text: str = ""
     label: Any = None  #: what people said, for a held-out item
 
@@ -84,6 +84,10 @@ class Insights:
             found = read(key[0])
         except (OSError, ValueError, tarfile.TarError, EOFError):
             found = {}
+        except BaseException:
+            with self._lock:
+                self._kept.pop(key, None)  # nobody is counting
+            raise
         with self._lock:
             self._kept[key] = found
         return found
@@ -95,8 +99,9 @@ def read(run_dir: Path) -> Insight:
     heaps: dict[str, list[tuple[float, int, Unsure]]] = {}
     held_out: dict[tuple[str, str], tuple[Any, float]] = {}
     for n, row in enumerate(_rows(run_dir / places.PREDICTIONS)):
-        schema, item, p = row.get("schema_name"), row.get("instance_id"), row.get("confidence")
-        if not isinstance(schema, str) or not isinstance(item, str) or not isinstance(p, (int, float)):
+        schema, item, payload = row.get("schema_name"), row.get("instance_id"), row.get("payload")
+        p = number(row.get("confidence"))
+        if not isinstance(schema, str) or not isinstance(item, str) or p is None or not _is_labels(payload):
             continue
         if schema not in found and len(found) >= 100:
             continue
@@ -105,9 +110,8 @@ def read(run_dir: Path) -> Insight:
         one.counts[split] = one.counts.get(split, 0) + 1
         one.histogram[min(BINS - 1, int(p * BINS))] += 1
         if split in ("val", "test"):
-            held_out[schema, item] = (row.get("payload"), p)
-        scores = row.get("scores")
-        unsure = Unsure(p, item, row.get("payload"), split, scores if isinstance(scores, dict) else {})
+            held_out[schema, item] = (payload, p)
+        unsure = Unsure(p, item, payload, split)
         heap = heaps.setdefault(schema, [])
         # a heap's smallest comes first, so the surest of the unsure is on top
         (heapq.heappush if len(heap) < LEAST_CERTAIN else heapq.heappushpop)(heap, (-p, -n, unsure))
@@ -137,6 +141,10 @@ def _with_bundle(run_dir: Path, found: Insight, heaps: Any, held_out: Any) -> No
         told.calibration = [(total / n, right / n, int(n)) for total, right, n in bins[schema] if n]
         rows = sorted((entry[2] for entry in heaps.get(schema, [])), key=lambda u: u.confidence)
         told.unsure = [u._replace(text=texts.get(u.item, ""), label=labels.get(u.item, {}).get(schema)) for u in rows]
+
+
+def _is_labels(payload: Any) -> bool:
+    return isinstance(payload, str) or (isinstance(payload, list) and all(isinstance(one, str) for one in payload))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ import flask
 from ..runtime import places
 from ..runtime.store import Run
 from ..schema.errors import UserError
-from . import artifacts, asking, form, logtail, runpage, runtable, views
+from . import artifacts, asking, downloads, form, logtail, runpage, runtable, views
 from .door import Door
 from .errors import Refused
 from .eventindex import Indexes
@@ -136,17 +136,18 @@ def add_pages(routes: flask.Blueprint, shared: Shared) -> None:
     def predictions(run_id: str) -> flask.Response:
         run = study.run(run_id)
         file = artifacts.regular(study.run_dir(run) / places.PREDICTIONS, "this run has no predictions")
-        return download(artifacts.blocks(file), f"{run.run_id}-predictions.jsonl")
+        return downloads.file(file, f"{run.run_id}-predictions.jsonl")
 
     @routes.get("/runs/<run_id>/artifacts.tar")
     def all_files(run_id: str) -> flask.Response:
         run = study.run(run_id)
-        return download(artifacts.as_tar(study.run_dir(run), run.run_id), f"{run.run_id}.tar")
+        tar = artifacts.Tar(study.run_dir(run), run.run_id)
+        return downloads.whole(tar, tar.size, f"{run.run_id}.tar")
 
     @routes.get("/runs/<run_id>/artifacts/<path:name>")
     def one_file(run_id: str, name: str) -> flask.Response:
         file = artifacts.opened(study.run_dir(study.run(run_id)), name)
-        return download(artifacts.blocks(file), name.rpartition("/")[2])
+        return downloads.file(file, name.rpartition("/")[2])
 
     @routes.get("/compare")
     def compare() -> flask.Response:
@@ -296,12 +297,4 @@ def fragments(regions: Mapping[str, str], **more: Any) -> flask.Response:
         return flask.Response(status=304, headers={"ETag": f'"{etag}"'})
     answer = flask.Response(text.encode("utf-8", "replace"), mimetype="application/json")
     answer.set_etag(etag)
-    return answer
-
-
-def download(blocks: Any, name: str) -> flask.Response:
-    from urllib.parse import quote
-
-    answer = flask.Response(blocks, mimetype="application/octet-stream")
-    answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     return answer

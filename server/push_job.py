@@ -18,7 +18,7 @@ from typing import Any
 
 from ..runtime import runlog
 from ..runtime.bounds import bounds
-from ..runtime.places import ARTIFACTS, Places
+from ..runtime.places import Places
 from ..runtime.store import Run, Store
 from . import artifacts
 from .card import card
@@ -121,12 +121,12 @@ def _upload(run: Run, run_dir: Path, files: dict[str, str], asked: dict[str, Any
 
     repo = asked["repo_id"]
     added = [CommitOperationAdd("README.md", card(run, repo, list(files.values())).encode("utf-8", "replace"))]
+    there = {file.name: file.path for file in artifacts.listed(run_dir)}
     for name, path in files.items():
         file = artifacts.opened(run_dir, name)  # no link, and still there
         if len(files) > _MOST_OPEN:
             file.close()
-        added.append(CommitOperationAdd(
-            path, str(run_dir / ARTIFACTS / name) if file.closed else Counted(file, told)))
+        added.append(CommitOperationAdd(path, str(there[name]) if file.closed else Counted(file, told)))
     told.moved()
     api = HfApi(token=asked["token"], library_name="potato-training")
     url = str(api.create_repo(repo, private=asked["private"], exist_ok=True, repo_type="model"))
