@@ -73,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
 def _connection(facts: Mapping[str, Any]) -> str:
     """Only what is wrong with it: a connection that stands is nothing to tell."""
     known = facts.get("connection") or {}
-    return "" if known.get("up", True) else f"lost since {when(known.get('since'))}: {known.get('why')}"
+    told = "; ".join(filter(None, (known.get("why"), known.get("hint"))))
+    return "" if known.get("up", True) else f"lost since {when(known.get('since'))}: {told}"
 
 
 def _release(store: Store | None, run_id: str) -> str:

@@ -7,6 +7,7 @@ and is tried again by the next supervisor, which does not wait for it a second t
 from __future__ import annotations
 
 from .bounds import bounds
+from .launchers import Unwelcome
 from .store import Release, Store
 
 _FACT = "release_given_up"
@@ -30,9 +31,11 @@ def of_backend(store: Store, backend: str) -> list[Release]:
     return [release for release in store.releases() if release.run_id in runs]
 
 
-def pause_s(tries: int) -> float:
+def pause_s(tries: int, error: Exception) -> float:
     """Until the next try after so many that failed."""
-    return min(bounds().release_first_s * 2 ** min(tries, 20), bounds().release_most_s)
+    b = bounds()
+    first = b.unwelcome_first_s if isinstance(error, Unwelcome) else b.release_first_s
+    return min(first * 2 ** min(tries, 20), b.release_most_s)
 
 
 def give_up(store: Store, release: Release, error: str) -> str:

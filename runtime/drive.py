@@ -23,13 +23,13 @@ from ..worker.protocol import (
     FAILED,
     FETCHING,
     PREPARING,
-    STREAM_AGENT,
     SUCCEEDED,
 )
 from . import claims, launchers, places, runlog, tokens, verdict
 from .bounds import bounds
 from .clocks import Clocks, Switchboard
 from .jobs import job_message, read_job, write_job
+from .known import facts_of
 from .launchers.agent import await_claim
 from .places import Places
 from .settle import settle
@@ -56,9 +56,10 @@ class Drive:
         self._switchboard = switchboard
         self._socket = socket
         self._launcher: launchers.Launcher | None = None
+        self._step = ""                     # the last that a launcher told
         self._reason_to_stop: Callable[[], None] = self._check
         self._desk = launchers.Desk(
-            run_dir=self._run_dir, step=lambda text: store.note(run_id, step=text), log=self._log,
+            run_dir=self._run_dir, step=self._tell_step, log=self._log,
             note=lambda **facts: store.note(run_id, **facts),
             owe=lambda target: store.owe(run_id, self._kind(), target), check=lambda: self._reason_to_stop(),
         )
@@ -180,12 +181,23 @@ class Drive:
         launcher.launch(self._socket, self._new_token)
         self._store.advance(self._run_id, PREPARING, step=f"waiting for the agent on {launcher.address}")
 
+    def _launch_again(self, launcher: launchers.Launcher) -> bool:
+        """For a run that is going on: the line that says what it is doing comes back after those of the login."""
+        before = self._get().step
+        try:
+            return launcher.launch(self._socket, self._new_token, known=True)
+        finally:
+            if self._get().step == self._step:
+                self._store.note(self._run_id, step=before)
+
+    def _tell_step(self, text: str) -> None:
+        self._step = text
+        self._store.note(self._run_id, step=text)
+
     def _follow(self, job: dict[str, Any], launcher: launchers.Launcher, taken_up: bool) -> verdict.Verdict:
         """Watches until the run is decided. Looks at the ledger ten times a second, and at every word."""
         watch = Clocks(job, lambda: self._switchboard.heard(self._run_id))
-        tether = Tether(
-            launcher, lambda: launcher.launch(self._socket, self._new_token, known=True), self._desk, apart=taken_up
-        )
+        tether = Tether(launcher, lambda: self._launch_again(launcher), self._desk, apart=taken_up)
         patient = job["on_disconnect"] == "finish"
         self._reason_to_stop = lambda: self._look_up(job, launcher, watch)
         self._switchboard.heard(self._run_id)
@@ -223,28 +235,10 @@ class Drive:
         self, job: dict[str, Any], launcher: launchers.Launcher, *, watch: Clocks | None = None, trouble: str = "",
         lost: bool = False,
     ) -> verdict.Verdict | None:
-        run = self._get()
         watch = watch or Clocks(job, lambda: None)
-        report = run.facts.get("report") or {}
-        predictions = run.facts.get("predictions") or {}
-        result = run.facts.get("result") or {}
-        exit_code = report.get("exit_code")
-        return verdict.judge(verdict.Facts(
-            place=launcher.place,
-            wish="cancel" if run.wish == "cancel" else None,
-            grace_over=watch.grace_over(),
-            reported="report" in run.facts,
-            agent_reason=str(report.get("reason") or ""),
-            exit_code=exit_code if isinstance(exit_code, int) else None,
-            result=result.get("status") if result.get("attempt", run.attempt) == run.attempt else None,
-            error=_of_this_attempt(run.facts.get("error"), run.attempt),
-            predictions=_predictions(predictions, result),
-            max_predictions_mb=run.facts.get("max_predictions_mb", 512),
-            silent_s=self._switchboard.silence(self._run_id),
-            heartbeat_timeout_s=run.facts.get("heartbeat_timeout_s") or job["give_up_s"],
-            wall_over=watch.wall_over(bool(run.facts.get("first_event")), str(report.get("reason") or "")),
-            unreachable=f"{trouble[:1].upper()}{trouble[1:]}" if trouble else "",
-            lost=lost,
+        return verdict.judge(facts_of(
+            self._get(), job, watch, place=launcher.place, silent_s=self._switchboard.silence(self._run_id),
+            unreachable=f"{trouble[:1].upper()}{trouble[1:]}" if trouble else "", lost=lost,
         ))
 
     def _end(self, end: verdict.Verdict) -> None:
@@ -276,19 +270,3 @@ class Drive:
 
     def _log(self, *lines: str) -> None:
         runlog.log(self._run_dir, *lines)
-
-
-def _of_this_attempt(error: dict[str, Any] | None, attempt: int) -> dict[str, Any] | None:
-    """A worker's error in an attempt that a scheduler has put behind tells nothing of how the run ended; what the
-    agent says, it says at the end."""
-    if not error or error.get("stream") == STREAM_AGENT or error.get("attempt", attempt) >= attempt:
-        return error
-    return None
-
-
-def _predictions(saved: dict[str, Any], result: dict[str, Any]) -> str:
-    if saved.get("too_large"):
-        return verdict.TOO_LARGE
-    if saved.get("sha256") and saved["sha256"] == result.get("predictions_sha256"):
-        return verdict.SAVED
-    return verdict.MISSING

@@ -151,22 +151,22 @@ class Supervisor:
         except Exception as error:  # whatever it is, the duty stays
             if not isinstance(error, (OSError, launchers.LaunchError)):
                 traceback.print_exc(file=sys.stderr)
-            self._still_owed(release, str(error))
+            self._still_owed(release, error)
             return
         runlog.log(self._places.run_dir(release.run_id), *lines)
         self._store.released(release.run_id)
         self._store.drop_token(tokens.RUN, release.run_id)
         self._switchboard.wake()
 
-    def _still_owed(self, release: Release, why: str) -> None:
-        now = time.monotonic()
+    def _still_owed(self, release: Release, error: Exception) -> None:
+        now, why = time.monotonic(), str(error)
         rested = debts.rests(self._store, release)
         if rested or now - self._first_tried[release.run_id] > bounds().release_give_up_s:
             why = debts.give_up(self._store, release, why)
         if release.tries == 0 or (why.endswith(debts.RESTS) and not rested):
             runlog.log(self._places.run_dir(release.run_id), f"still to be released: {why}")
         self._store.release_failed(release.run_id, why)
-        self._release_after[release.run_id] = now + debts.pause_s(release.tries)
+        self._release_after[release.run_id] = now + debts.pause_s(release.tries, error)
 
     def _clear_old_socket(self) -> None:
         """A supervisor that was killed leaves its socket's folder behind."""

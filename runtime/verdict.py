@@ -54,6 +54,8 @@ class Facts:
     max_predictions_mb: float = 512
     #: Seconds since the last word from the agent, by our own monotonic clock, and what is allowed.
     silent_s: float = 0
+    #: Why the connection to its machine is away, and what to do; "" while it stands.
+    away: str = ""
     heartbeat_timeout_s: float = 120
     #: model_training.max_wall_seconds when it has passed, the agent's own stop included.
     wall_over: float | None = None
@@ -107,7 +109,7 @@ def _silent(f: Facts) -> Verdict | None:
         return None
     return _failed(
         f"No word from the agent on {f.place} for {f.heartbeat_timeout_s:g} seconds",
-        "agent.log has its last output",
+        f.away or "agent.log has its last output",
     )
 
 

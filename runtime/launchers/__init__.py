@@ -31,6 +31,11 @@ class ConnectionLost(LaunchError):
     """The way to the machine is not there, or broke: the weather, which may be better in a moment."""
 
 
+class Unwelcome(ConnectionLost):
+    """The way is there, and the machine lets nobody in, or is not the one it was. Mostly somebody has to do something
+    first, and machines shut out whoever knocks too often."""
+
+
 @dataclass
 class Desk:
     """What a launcher may write and ask while it works: the run's record, its log, and whether to go on."""

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import re
 
-from ..launchers import ConnectionLost, LaunchError
+from ..launchers import ConnectionLost, LaunchError, Unwelcome
 from .talk import Chatter, SshError
 
 _NOISE = re.compile(
     r"^(debug\d|Warning: Permanently added|Connection to .* closed|Shared connection|mux_client|OpenSSH_|"
     r"Control socket|\*\* )", re.IGNORECASE)
+_NO_ENTRY, _NOT_KNOWN = "Permission denied", "Host key verification failed"
 _PREFIX = re.compile(
     r"^(ssh: |connect to host \S+ port \d+: |kex_exchange_identification: |ssh_exchange_identification: |"
-    r"\S+@\S+: (?=Permission denied)|Received disconnect from \S+ port \d+:\d+: )+")
+    r"Received disconnect from \S+ port \d+:\d+: )+")
+#: Not the words of a startup file that may not read something.
+_DENIED = re.compile(r"^(\S+: )?Permission denied \(")
 
 
 def failure(host: str, error: SshError) -> LaunchError:
-    """The reason for a record and its remedy. ConnectionLost when another try may do."""
+    """The reason for a record and its remedy. ConnectionLost when another try may do, Unwelcome when hardly."""
     if isinstance(error, Chatter):
         return LaunchError(
             f'host {host} prints text before our command (first bytes: "{error}")',
             "make its startup files silent for non-interactive shells",
         )
     said = reason(error)
-    if re.search("Permission denied", said):
-        return ConnectionLost(
-            f"ssh to {host} failed: Permission denied",
+    if said == _NO_ENTRY:
+        return Unwelcome(
+            f"ssh to {host} failed: {said}",
             f"a key that works without a prompt is needed: `ssh {host} true` must succeed from the server's account",
         )
-    if re.search("Host key verification failed", said):
-        return ConnectionLost(f"ssh to {host} failed: Host key verification failed", _host_key(host, error.stderr))
+    if said == _NOT_KNOWN:
+        return Unwelcome(f"ssh to {host} failed: {said}", _host_key(host, error.stderr))
     if "remote port forwarding failed" in error.stderr or "forwarding request failed" in error.stderr:
         return LaunchError(
             f"{host} does not allow forwarded sockets (AllowStreamLocalForwarding)",
@@ -51,8 +54,10 @@ def reason(error: SshError) -> str:
     """One line: the last that ssh said of its own, else what we saw."""
     for line in reversed(error.stderr.splitlines()):
         line = line.strip()
-        if "Host key verification failed" in line or "Permission denied" in line:
-            return line
+        if line.startswith(_NOT_KNOWN):
+            return _NOT_KNOWN
+        if _DENIED.match(line):
+            return _NO_ENTRY
         if line and not _NOISE.match(line):
             return _PREFIX.sub("", line).rstrip(".")[:300]
     if error.timed_out:

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from potato_training.runtime.drive import _of_this_attempt
+from potato_training.runtime.known import _of_this_attempt
 from potato_training.runtime.fold import fold
 from potato_training.runtime.slurm.words import job_words
 

@@ -216,6 +216,49 @@ def test_a_connection_that_stays_away_ends_as_the_message_says(remote):
     assert "agent: no answer from the server for" in (study.places.run_dir(run_id) / "agent.log").read_text()
 
 
+def test_a_host_that_refuses_the_login_is_told_of_at_once_and_not_pestered(remote):
+    """Hosts shut out accounts and addresses that knock too often."""
+    study = remote(heartbeat_timeout_s=8)
+    process, run_id = runs(study, **LONG)
+    knocks = study.sshd.said().count("Connection from")
+    study.ssh_config(more="PubkeyAuthentication no")
+    strike(study.ssh_processes())
+    study.wait_until(lambda: "Permission denied" in study.run(run_id).facts.get("connection", {}).get("why", ""), "it")
+    shown = study.potato("training", "show", "last").stdout
+    assert ": ssh to gpu.example.org failed: Permission denied" in shown
+    assert "`ssh gpu.example.org true` must succeed from the server's account" in shown
+    output, code = study.finish(process)
+    assert code == 1
+    assert "still not connected: ssh to gpu.example.org failed: Permission denied" in study.log(run_id)
+    assert "`ssh gpu.example.org true` must succeed from the server's account" in output
+    run = study.run(run_id)
+    assert run.reason == "No word from the agent on gpu-server for 8 seconds"
+    assert run.hint.startswith("ssh to gpu.example.org failed: Permission denied; a key that works")
+    # once for the run, and once for its release
+    assert study.sshd.said().count("Connection from") - knocks <= 2
+    os.kill(study.supervisor(), signal.SIGKILL)
+    study.ssh_config()
+    study.potato("training", "supervise", check=True)
+    study.nothing_is_left()
+
+
+def test_a_host_key_that_is_mended_while_the_run_goes_on(remote, tmp_path):
+    study = remote()
+    study.bounds(unwelcome_first_s=0.5)
+    process, run_id = runs(study, steps=300, step_seconds=0.05)
+    (tmp_path / "none").touch()
+    config = study.root / "ssh_config"
+    before = config.read_text()
+    config.write_text(before.replace(f"{study.lab.root}/known_hosts", f"{tmp_path}/none"))
+    strike(study.ssh_processes())
+    study.wait_until(lambda: "log in once by hand" in study.log(run_id), "the remedy")
+    assert study.run(run_id).state == "running"
+    config.write_text(before)
+    study.wait_until(lambda: study.run(run_id).facts["connection"]["up"], "the connection")
+    assert "gpu.example.org" not in study.run(run_id).step, "what it does, and no more how it got there"
+    goes_on(study, process, run_id)
+
+
 def test_a_host_that_is_gone_for_good_keeps_no_supervisor(remote):
     study = remote(heartbeat_timeout_s=4)
     study.bounds(release_give_up_s=1, release_most_s=0.5)
