@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..schema.errors import UserError
+from ..schema.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from ..runtime.store import Run
@@ -19,6 +20,8 @@ _TASK_DIR = re.compile(r"""^task_dir:[ \t]+("?)([\w./-]+)\1[ \t]*(?:#.*)?$""", r
 
 #: A column of a table is no wider; labels may be as long as somebody made them.
 _WIDEST = 60
+#: With less room than this the ledger itself cannot be written.
+_ROOM_BYTES = 1 << 20
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +50,22 @@ def task_dir(config: str) -> Path:
     else:
         value = "."
     return (path.parent / value).resolve()
+
+
+def named(schemas: str) -> list[str]:
+    """The names in ``A,B``. UsageError when there should be some and is none: a script left its variable empty."""
+    names = [name for part in schemas.split(",") if (name := part.strip())]
+    if schemas and not names:
+        raise UsageError(f"--schemas {schemas}: no name is in there", "leave the option out for the default")
+    return names
+
+
+def full_disk(folder: Path) -> str:
+    """A line that says that nothing more can be written there; empty while there is room."""
+    about = os.statvfs(folder)
+    if about.f_bavail * about.f_frsize >= _ROOM_BYTES:
+        return ""
+    return f"the disk that holds {folder} is full: make room, the run goes on or ends then"
 
 
 def when(moment: float | None) -> str:

@@ -112,6 +112,7 @@ def request_of(config: Config, args: argparse.Namespace) -> RunRequest:
     """The run that the arguments ask for, with the defaults of `potato training run`. UserError when there is none."""
     from ..compiler import RunRequest
     from ..runtime import request
+    from .common import named
 
     run_id = args.run_id or EXAMPLE
     if not _RUN_ID.match(run_id):
@@ -122,7 +123,7 @@ def request_of(config: Config, args: argparse.Namespace) -> RunRequest:
         return RunRequest(run_id, backend, request.DEFAULT_TRAINER, ())
     info = request.chosen_trainer(args.trainer)
     backend = request.chosen_backend(config, info, args.backend)
-    schemas = request.chosen_schemas(config, info, [name for name in args.schemas.split(",") if name])
+    schemas = request.chosen_schemas(config, info, named(args.schemas))
     return RunRequest(run_id, backend, info.name, schemas, request.written_params(info, args.param))
 
 

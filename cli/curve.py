@@ -6,7 +6,7 @@ import argparse
 import signal
 from typing import Any
 
-from .common import add_config, say, table
+from .common import add_config, named, say, table
 
 HELP = """\
 Trains on 25, 50, 75 and 100 % of the labels, each time on this machine, and says whether more labels still pay:
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     info = request.chosen_trainer(args.trainer)
     if info.name == earlier.NAME:
         raise request.RequestError("trainer", f"{info.name} trains nothing: it has no curve", "name another trainer")
-    schemas = request.chosen_schemas(config, info, [name for name in args.schemas.split(",") if name])
+    schemas = request.chosen_schemas(config, info, named(args.schemas))
     params = request.checked_params(info, request.written_params(info, args.param))
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # under nohup it goes on

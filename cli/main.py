@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        _complain(UserError(str(error)))
+        _complain(UserError(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)))
         return 1
     except Exception as error:
         if "sqlite3" in sys.modules and isinstance(error, sys.modules["sqlite3"].Error):

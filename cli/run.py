@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 from ..worker.protocol import SUCCEEDED
-from .common import add_config, say
+from .common import add_config, named, say
 from .main import as_called
-from .scores import scores
+from .scores import published, scores
 
 HELP = """\
 Trains a model from the project's annotations and shows its progress. Ctrl-C cancels the run properly;
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from .watch import watch
 
     config = checked(args.config)
-    schemas = [name for name in args.schemas.split(",") if name]
+    schemas = named(args.schemas)
     params = request.written_params(request.chosen_trainer(args.trainer), args.param)
     submitted = submit(config, trainer=args.trainer, schemas=schemas, backend=args.backend, params=params)
     where = Places(config.task_dir)
@@ -83,25 +83,16 @@ def tell_end(run: Any, where: Any) -> None:
         say(f"  log: {where.run_dir(run.run_id) / 'run.log'}")
         return
     say()
-    say(scores(run.facts))
+    say(scores(run.facts, where.manifest(run.run_id)))
     say()
     run_dir = where.run_dir(run.run_id)
     say(f"model        {run_dir / 'artifacts'}")
     say(f"predictions  {run_dir / 'predictions.jsonl'}")
     report = run.facts.get("writeback")
     if report:
-        say(f"prelabels    {where.prelabels}: {_published(report)}")
+        say(f"prelabels    {where.prelabels}: {published(report)}")
         for note in report.get("notes") or []:
             say(f"             {note}")
-
-
-def _published(report: Any) -> str:
-    rest = ", ".join(
-        f"{value} {key.replace('_', ' ')}"
-        for key, value in report.items()
-        if isinstance(value, int) and value and key not in ("published", "read")
-    )
-    return f"{report.get('published', 0)} published" + (f" ({rest})" if rest else "")
 
 
 def _leave(run_id: str) -> None:

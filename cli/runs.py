@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..schema.errors import UsageError
 from .common import add_config, say, table, task_dir, took, when
 from .main import as_called
 
@@ -25,6 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..runtime.lookup import open_store
 
+    if args.limit < 1:
+        raise UsageError(f"--limit {args.limit}: at least 1")
     store = open_store(task_dir(args.config))
     runs = store.runs(args.limit) if store else []
     if args.json:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .common import say, task_dir, took, when
-from .scores import scores
+from .common import full_disk, say, task_dir, took, when
+from .scores import published, scores
 
 if TYPE_CHECKING:
-    from ..runtime.store import Store
+    from ..runtime.store import Run, Store
 
 HELP = """\
 Shows everything recorded of a run: what was asked, where it ran, how it ended, its scores. RUN is the run's
@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     rows: list[tuple[str, Any]] = [
         ("run", found.run_id), ("status", found.state), ("reason", found.reason), ("", found.hint),
         ("connection", "" if found.over else _connection(facts)), ("", _release(store, found.run_id)),
-        ("step", found.step), ("trainer", found.trainer), ("schemas", ", ".join(found.schemas)),
+        ("", "" if found.over else full_disk(where.root)), ("step", found.step),
+        ("trainer", found.trainer), ("schemas", ", ".join(found.schemas)),
         ("params", ", ".join(f"{k}={v}" for k, v in found.params.items())), ("ran on", ran_on(found)),
         ("job", job_words(facts)),
         ("started by", f"{found.started_by} ({found.trigger})"), ("queued", when(found.created)),
@@ -59,15 +60,30 @@ def run(args: argparse.Namespace) -> int:
         ("bundle", (facts.get("bundle") or {}).get("digest")), ("config", (facts.get("config_sha256") or "")[:16]),
         ("packages", ", ".join(f"{k} {v}" for k, v in (facts.get("software") or {}).items())),
         ("times", _phases(facts.get("timings") or {}, found.ended)),
-        ("files", str(where.run_dir(found.run_id))),
+        ("prelabels", published(facts.get("writeback"))),
+        ("files", str(where.run_dir(found.run_id))), ("repeat", _command(found, args.config)),
     ]
     say("\n".join(f"{name:<11} {value}" for name, value in rows if value))
     for warning in facts.get("warnings") or []:
         say(f"warning     {warning}")
-    text = scores(facts)
+    text = scores(facts, where.manifest(found.run_id))
     if text:
         say("\n" + text)
     return 0
+
+
+def _command(found: Run, config: str) -> str:
+    """What starts the same again; the labels and the config are today's."""
+    import json
+    import shlex
+
+    from .main import called
+
+    words = [called(), "training", "run", *([config] if config != "config.yaml" else []), "--backend", found.backend,
+             "--trainer", found.trainer, "--schemas", ",".join(found.schemas)]
+    for name, value in found.params.items():
+        words += ["--param", f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"]
+    return shlex.join(words)
 
 
 def _connection(facts: Mapping[str, Any]) -> str:

@@ -10,9 +10,10 @@ from ..runtime import places, summon
 from ..runtime.eventlog import Tail
 from ..runtime.places import Places
 from ..runtime.store import Run, Store
-from .common import is_terminal, say
+from .common import full_disk, is_terminal, say
 
 _LOOK_S = 0.1
+_LOOKS_AT_DISK = 20  #: in so many looks once
 #: What a worker wrote to stderr stands in the run log, tracebacks and all; here its reason is enough.
 _STDERR = re.compile(r"\S+ stderr: ")
 
@@ -25,9 +26,14 @@ def watch(store: Store, where: Places, run_id: str) -> bool:
     view = _Live() if is_terminal() else _Plain()
     log = Tail(where.run_dir(run_id) / places.RUN_LOG)
     interrupted = False
+    looks = 0
+    trouble = ""
     with view:
         while True:
             try:
+                if looks % _LOOKS_AT_DISK == 0 and trouble != (trouble := full_disk(where.root)) and trouble:
+                    view.lines([trouble])
+                looks += 1
                 summon.ensure_supervisor(where)
                 run = store.get(run_id)
                 view.lines([line for line in log.lines() if not _STDERR.match(line)])

@@ -75,7 +75,9 @@ def build_bundle(
     annotations = read_annotations(config, schemes, check=check)
     for scheme in schemes:
         if not any(annotations.votes[scheme.name].nodes):
-            raise UserError(_no_labels(config, annotations, scheme))
+            others = ",".join(s.name for s in schemes if any(annotations.votes[s.name].nodes))
+            raise UserError(_no_labels(config, annotations, scheme),
+                            f"to train on the schemes that have labels: --schemas {others}" if others else "")
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=archive.parent) as folder:
         spool = Spool(Path(folder), config, annotations, check, on_progress)
         try:
@@ -110,7 +112,7 @@ def _no_labels(config: Config, annotations: Annotations, scheme: Scheme) -> str:
         return f"{scheme.name}: no labels in {where} that the scheme has; found were {names}"
     if not annotations.people and annotations.machines:
         return f"{scheme.name}: no labels in {where}: all {annotations.machines} annotators are machines"
-    return f"{scheme.name}: no labels in {where} yet ({len(annotations.people)} annotators)"
+    return f"{scheme.name}: no labels in {where} yet ({_many(len(annotations.people), 'annotator')})"
 
 
 def _refuse_unlearnable(

@@ -5,6 +5,7 @@ SQLite with a write-ahead log; every process of the project has it open.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -94,7 +95,14 @@ class Database:
         # Autocommit mode: every transaction below begins and ends where one can see it.
         db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
         db.row_factory = sqlite3.Row
-        _use_wal(db)
+        try:
+            _use_wal(db)
+        except sqlite3.OperationalError:
+            db.close()
+            if os.access(folder, os.W_OK):
+                raise
+            raise UserError(f"{self._path} cannot be opened: {folder} is not writable, which even reading it takes",
+                            "copy the project to a place of your own to look at its runs there") from None
         db.execute("PRAGMA synchronous = FULL")
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version > _VERSION:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..schema.errors import UserError
 
@@ -24,7 +24,7 @@ PREDICTIONS = "predictions.jsonl"
 ARTIFACTS = "artifacts"
 
 
-_ROOM = "training runs and their models are kept there; make room for it"
+_ROOM = "training runs and their models are kept there: it must be a directory that you may write to"
 
 
 class Places(NamedTuple):
@@ -62,6 +62,16 @@ class Places(NamedTuple):
     def job_dir(self, run_id: str) -> Path:
         """The job directory of a run on the local backend."""
         return self.root / "jobs" / run_id
+
+    def manifest(self, run_id: str) -> dict[str, Any]:
+        """The manifest of a run's bundle; empty when it is gone, or not written yet."""
+        import json
+
+        try:
+            found = json.loads((self.run_dir(run_id) / MANIFEST).read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def prepare(self) -> None:
         """Makes the folders, for the owner's eyes only whatever the umask says."""

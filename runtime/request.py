@@ -56,15 +56,19 @@ def known_backend(config: Config, name: str) -> str:
 def chosen_schemas(config: Config, info: Any, wanted: Sequence[str]) -> tuple[str, ...]:
     """``wanted``, else those of writeback that the trainer can train, else all that it can."""
     schemes = {scheme.name: scheme for scheme in config.schemes}
-    can = [name for name, scheme in schemes.items() if scheme.kind in info.kinds]
+    # one label alone (a box to tick for "unclear") teaches nothing
+    can = [name for name, scheme in schemes.items() if scheme.kind in info.kinds and len(scheme.labels) > 1]
     for name in wanted:
         if name not in schemes:
             raise RequestError(
                 "schemas", f"there is no annotation scheme {name!r}", f"the schemes are: {', '.join(schemes) or 'none'}"
             )
         if name not in can:
+            n = len(schemes[name].labels)
+            why = f"it has {n} label{'s' * (n != 1)}, and at least 2 are needed" if (
+                schemes[name].kind in info.kinds) else schemes[name].annotation_type
             raise RequestError(
-                "schemas", f"{info.name} cannot train scheme {name!r} ({schemes[name].annotation_type})",
+                "schemas", f"{info.name} cannot train scheme {name!r} ({why})",
                 f"it can train: {', '.join(can) or 'none of this config'}",
             )
     chosen = list(dict.fromkeys(wanted)) or [s for s in config.training["writeback"]["schemas"] if s in can] or can

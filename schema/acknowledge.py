@@ -24,6 +24,7 @@ PIECES = (
     ", which Slurm would pass over",
     " makes every job wait until somebody releases it",
     " is read by Potato as ",
+    "; training goes by the first",
 )
 
 

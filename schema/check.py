@@ -7,7 +7,7 @@ from json import loads
 
 from . import acknowledge
 from .findings import ERROR, MAX_ERRORS, NOTE, WARNING, Finding
-from .nodes import MAPPING, Node
+from .nodes import MAPPING, SCALAR, SEQUENCE, Node
 from .reading import Unreadable, parse, read_bytes
 from .rules import BUILTIN_NAMES, TRAINING, Rules, check_top_level
 from .schemes import read_schemes
@@ -99,14 +99,22 @@ def check_root(report: Report, trainers) -> None:
 
 
 def _check_paths(root: Node, walker: Walker) -> None:
-    """Potato's own keys that we open files by: only that they can be paths at all."""
-    files = root.get("data_files")
-    named = [(key, root.get(key)) for key in ("task_dir", "output_annotation_dir")]
+    """Potato's own keys by which we find files and items: only that they can be such at all."""
+    files, properties = root.get("data_files"), root.get("item_properties") or root
+    below = "item_properties." if properties is not root else ""
+    named = [(key, root.get(key), "a path") for key in ("task_dir", "output_annotation_dir")]
+    named += [(below + key, properties.get(key), "the name of a field") for key in ("id_key", "text_key")]
     for i, entry in enumerate(files.elements() if files else ()):
-        named.append((f"data_files[{i}]", entry.get("path") if entry.kind == MAPPING else entry))
-    for path, node in named:
-        if node is not None and not (node.text() or "").isprintable():
-            walker.say(node, path, f"{path} holds a control character", "write the path on one line")
+        path = entry.get("path") if entry.kind == MAPPING else entry
+        named.append((f"data_files[{i}]", entry if path is None else path, "a path"))
+    for path, node, what in named:
+        if node is None:
+            continue
+        if node.kind != SCALAR:
+            kind = "a list" if node.kind == SEQUENCE else "a mapping"
+            walker.say(node, path, f"{path} is {kind}, where {what} is expected")
+        elif not (node.text() or "").isprintable():
+            walker.say(node, path, f"{path} holds a control character", f"write {what} on one line")
 
 
 def acknowledged(report: Report, potato_checked: bool = False) -> Report:

@@ -18,7 +18,7 @@ SchemeWords = namedtuple("SchemeWords", "name annotation_type labels")
 
 def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
     """The schemes by which items are annotated. What Potato itself complains about is left to it."""
-    schemes: list[SchemeWords] = []
+    schemes: dict[str, SchemeWords] = {}
     findings: list[Finding] = []
     for path, node in _scheme_nodes(root):
         name, annotation_type = node.get("name"), node.get("annotation_type")
@@ -33,8 +33,14 @@ def read_schemes(root: Node) -> tuple[list[SchemeWords], list[Finding]]:
                 f"the name {name_text[:60]} is read by Potato as {potato_reading(name_text)}; quote it"))
         if type_text == "likert" and not labels:
             labels = _likert(node)
-        schemes.append(SchemeWords(name_text, type_text, labels))
-    return schemes, findings
+        scheme = SchemeWords(name_text, type_text, labels)
+        if scheme != schemes.setdefault(name_text, scheme):
+            # One and the same scheme may stand in several phases or sets; answers are kept by name alone.
+            findings.append(Finding(
+                WARNING, f"{path}.name", name.line, name.column,
+                f"another annotation scheme with other labels is called {name_text[:60]}; training goes by the first",
+                "give each scheme a name of its own"))
+    return list(schemes.values()), findings
 
 
 def _scheme_nodes(root: Node) -> Iterator[tuple[str, Node]]:

@@ -102,11 +102,22 @@ def test_a_scheme_that_nothing_can_train_is_refused(many_schemes):
     assert "cannot train scheme 'note' (text)" in ran.stderr
 
 
+def test_one_label_alone_teaches_nothing_and_does_not_stop_the_others(study):
+    unclear = "annotation_schemes:\n- {annotation_type: multiselect, name: unclear, labels: [unclear]}\n"
+    study.config.write_text(study.config.read_text().replace("annotation_schemes:\n", unclear))
+    ran = study.potato("training", "run", "--schemas", "unclear")
+    assert ran.returncode == 2
+    assert "cannot train scheme 'unclear' (it has 1 label, and at least 2 are needed)" in ran.stderr
+    planned = json.loads(study.potato("compile", "--json", check=True).stdout)
+    assert planned["schemas"] == ["sentiment"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--trainer", "bert"], ["there is no trainer 'bert'", "sklearn-text"]),
         (["--backend", "gpu"], ["there is no backend 'gpu'", "local"]),
+        (["--schemas", ","], ["--schemas ,: no name is in there"]),
         (["--param", "nonsense=1"], ["nonsense"]),
         (["--param", "steps"], ["steps"]),
         (["--trainer", "test-slow", "--param", "steps=many"], ["steps"]),
@@ -185,6 +196,19 @@ def test_a_full_disk_at_the_other_end_of_the_output_is_one_line(study):
     assert ran.returncode == 1
     assert "No space left on device" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_list_of_no_runs_is_not_asked_for(study):
+    ran = study.potato("training", "runs", "--limit", "0")
+    assert ran.returncode == 2
+    assert ran.stderr == "potato: --limit 0: at least 1\n"
+
+
+def test_what_may_not_be_read_is_named(study):
+    (study.root / "out").write_text("in the way")
+    ran = study.potato("compile", "--backend", "local", "--output", "out/deep", "--bundle")
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == "potato: out/deep: Not a directory"
 
 
 def test_a_config_that_is_not_there(study):

@@ -42,8 +42,9 @@ def test_a_run_ends_in_scores_predictions_and_prelabels(study):
 def test_the_record_says_who_where_with_what_and_how_long(study):
     study.potato("training", "run", "--trainer", "test-quick", check=True)
     shown = study.potato("training", "show", "last", check=True).stdout
-    for word in ("succeeded", "test-quick", "sentiment", "train", "config", "building", "local ("):
+    for word in ("succeeded", "test-quick", "sentiment", "train", "config", "building", "local (", "prelabels  "):
         assert word in shown
+    assert "repeat      potato training run --backend local --trainer test-quick --schemas sentiment\n" in shown
     record = json.loads(study.potato("training", "show", "last", "--json", check=True).stdout)
     assert record["facts"]["machine"]["python"]
     assert record["facts"]["config_sha256"]

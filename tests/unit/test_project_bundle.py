@@ -274,7 +274,7 @@ SAME = {f"i{n}": {"sentiment": "positive"} for n in range(1, 13)}
     ("answers", "message"),
     [
         ({}, r"sentiment: no labels in annotation_output yet \(0 annotators\)"),
-        ({"ann": {}}, r"sentiment: no labels in annotation_output yet \(1 annotators\)"),
+        ({"ann": {}}, r"sentiment: no labels in annotation_output yet \(1 annotator\)"),
         ({"ann": {"i1": {"topics": "price"}}}, r"sentiment: no labels in annotation_output yet"),
         ({"ann": SAME}, 'sentiment: all 12 annotations are "positive"; at least 2 labels are needed'),
         ({"ann": {"zz": {"sentiment": "positive"}}}, "sentiment: every annotated item is missing from the data"),
@@ -317,6 +317,13 @@ def test_one_bad_scheme_of_several_is_named(made):
     answers = alternating(20) | {"i1": {"sentiment": "positive", "topics": "price"}}
     with pytest.raises(UserError, match=r'^topics: all 1 annotations are "price"'):
         made(20, {"ann": answers}, ["sentiment", "topics"], schemes=(RADIO, TOPICS))
+
+
+def test_a_scheme_that_nobody_has_answered_yet_names_the_others(made):
+    with pytest.raises(UserError, match="^topics: no labels in annotation_output yet") as caught:
+        made(20, {"ann": {f"i{n}": {"sentiment": "positive"} for n in range(9)}}, ["sentiment", "topics"],
+             schemes=(RADIO, TOPICS))
+    assert caught.value.hint == "to train on the schemes that have labels: --schemas sentiment"
 
 
 @pytest.mark.parametrize(

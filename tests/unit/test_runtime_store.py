@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from potato_training.runtime import debts
+from potato_training.runtime import database, debts
 from potato_training.runtime.database import StoreTooNew
 from potato_training.runtime.store import Store
 from potato_training.schema.errors import UserError
@@ -205,3 +205,17 @@ def test_a_folder_that_vanishes_is_named_and_a_new_one_is_used_by_every_thread(t
     shutil.rmtree(folder)
     (tmp_path / "away").rename(folder)
     assert [run.run_id for run in store.runs()] == ["r1"]
+
+
+def test_a_ledger_in_a_folder_that_may_not_be_written_says_what_to_do(tmp_path, monkeypatch):
+    Store(tmp_path / "store.sqlite").close()
+    monkeypatch.setattr(database.os, "access", lambda path, mode: False)
+    assert Store(tmp_path / "store.sqlite").runs() == []  # nothing needs writing: it is read all the same
+
+    def refuse(db):
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(database, "_use_wal", refuse)
+    with pytest.raises(UserError, match=r"store\.sqlite cannot be opened: .* is not writable") as caught:
+        Store(tmp_path / "store.sqlite")
+    assert "copy the project" in caught.value.hint
