@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import socket
@@ -10,6 +11,7 @@ from typing import Optional
 
 from . import protocol
 
+MOST_SHOWN = 80         # characters of a label in a message
 #: No space, no quota, over the file size limit. NFS reports the first two as late as at close.
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", 122), errno.EFBIG)
 
@@ -78,6 +80,12 @@ def explain(error: BaseException, trainer: Optional[str] = None, install_hint: s
         if found is not None:
             return found
     return TrainerError("%s: %s" % (type(error).__name__, text) if text else type(error).__name__)
+
+
+def quoted(label: str) -> str:
+    """A label as it stands in a message: in quotes, on one line, of bounded length."""
+    text = label if len(label) <= MOST_SHOWN else label[:MOST_SHOWN - 1] + "\u2026"
+    return json.dumps(text, ensure_ascii=False)
 
 
 def one_line(error: BaseException) -> str:

@@ -28,7 +28,7 @@ from .bundle import Bundle, examples
 from .control import Control, block_signals, take_stdin
 from .ending import Ending
 from .events import EventWriter, take_stdout
-from .failures import BadSpec, Cancelled, TrainerError, explain, not_imported
+from .failures import BadSpec, Cancelled, TrainerError, explain, not_imported, quoted
 from .finished import Finished
 from .handle import RunHandle
 from .predictions import PredictionsFile
@@ -191,17 +191,15 @@ class Session:
             raise TrainerError("nothing to train on: no item of the train split has a label for '%s'" % schema.name,
                                "annotate more items; a small project may need a larger splits.train")
         targets = {e.target for e in found}
-        if len(targets) == 1 and schema.kind != "multilabel":
-            raise TrainerError('all %d annotations are "%s"; at least 2 labels are needed'
-                               % (len(found), schema.labels[next(iter(targets))]), "annotate items of another label")
-        if schema.kind == "multilabel" and len({k for t in targets for k in t}) == 1 and len(schema.labels) > 1:
-            only = next(iter(targets))[0]
-            raise TrainerError('all %d annotations are "%s"; at least 2 labels are needed'
-                               % (len(found), schema.labels[only]), "annotate items of another label")
+        if len(targets) == 1:           # multilabel as well: a set that all items have is not told from anything
+            only = next(iter(targets))
+            names = ", ".join(schema.labels[k] for k in (only if schema.kind == "multilabel" else (only,)))
+            raise TrainerError("all %d annotations are %s; at least 2 labels are needed" % (len(found), quoted(names)),
+                               "annotate items of another label")
         seen = {k for t in targets for k in (t if schema.kind == "multilabel" else (t,))}
         unseen = [label for k, label in enumerate(schema.labels) if k not in seen]
         if unseen:
-            shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+            shown = ", ".join(map(quoted, unseen[:5])) + (", ..." if len(unseen) > 5 else "")
             self.handle.warn("%d of %d labels have no train items and cannot be learned: %s"
                              % (len(unseen), len(schema.labels), shown))
         return found
@@ -253,10 +251,20 @@ class Session:
             self.handle.progress("evaluate", start + len(chunk), len(rows))
         labelled = [e for e in examples(rows, schema, split) if e.id in by_id]
         found = trainer.evaluate(labelled, [by_id[e.id] for e in labelled])
+        self._warn_of_one_answer(schema, split, found)
         for name in ("accuracy", "macro_f1", "ece"):
             if name in found:
                 self.events.emit("metric", split=split, name=name, value=found[name], step=None, schema=schema.name)
         return found
+
+    def _warn_of_one_answer(self, schema: SchemaSpec, split: str, scores: Mapping[str, Any]) -> None:
+        """Says so when a model tells nothing apart: with one common label its accuracy may well be high."""
+        cells = scores.get("confusion", {}).get("cells", ())
+        answers = {guess for _, guess, _ in cells}
+        if len(answers) == 1 and len({truth for truth, _, _ in cells}) > 1:
+            self.handle.warn("'%s': the model answers all %d %s items with %s; it has learned nothing to tell the "
+                             "labels apart by" % (schema.name, scores["n"], split,
+                                                  quoted(schema.labels[answers.pop()])))
 
     def _unlabeled(self, trainer: Trainer, schema: SchemaSpec, out: PredictionsFile) -> None:
         total = self.bundle.size("unlabeled")

@@ -144,6 +144,10 @@ def _schemas(raw: Mapping[str, Any]) -> Tuple[SchemaSpec, ...]:
             raise BadSpec("%slabels must all be texts" % where)
         if len(set(labels)) != len(labels):
             raise BadSpec("%slabels has a label twice" % where)
+        for label in labels:
+            if any("\ud800" <= c <= "\udfff" for c in label):
+                raise BadSpec("%slabels: %s has half of a character, which no file of a model can hold"
+                              % (where, ascii(label)), "write the label anew")
         kind = _get(entry, "kind", str, where=where)
         if kind not in KINDS:
             raise BadSpec("%skind: %r is none of %s" % (where, kind, ", ".join(KINDS)))

@@ -135,6 +135,9 @@ def test_a_question_that_leaves_no_room_for_the_text_is_refused():
     assert question.room(40) == 13
     with pytest.raises(TrainerError, match="max_length 30 leaves no room for the texts"):
         question.room(30)
+    with pytest.raises(TrainerError, match="the 30 tokens that the model takes leave no room") as refused:
+        question.room(30, models=True)
+    assert "raise max_length" not in refused.value.hint
 
 
 @pytest.mark.parametrize(("wanted", "device", "installed", "says"), [

@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .. import metrics
-from ..failures import TrainerError
+from ..failures import TrainerError, quoted
 from . import calibration
 from .base import Task, Trainer, TrainerInfo
 
@@ -108,11 +108,11 @@ class DecisionCalibrate(Trainer):
             found_at = threshold(kind, k, held_out, targets, wanted)
             self.thresholds[label] = found_at
             if found_at is None:
-                self.run.log("label '%s': no confidence from which on %g %% are right" % (label, 100 * wanted))
+                self.run.log("label %s: no confidence from which on %g %% are right" % (quoted(label), 100 * wanted))
             else:
-                self.run.log("label '%s': from confidence %.3f on %.1f %% of %d items are right "
+                self.run.log("label %s: from confidence %.3f on %.1f %% of %d items are right "
                              "(95 %% sure: %.1f %% or more)"
-                             % (label, found_at["confidence"], 100 * found_at["precision"], found_at["n"],
+                             % (quoted(label), found_at["confidence"], 100 * found_at["precision"], found_at["n"],
                                 100 * surely(found_at["precision"], found_at["n"])))
 
     # --- the earlier predictions ----------------------------------------------------------------

@@ -93,7 +93,9 @@ class LLMLora(FineTuner):
         tokenizer = hf_model.load_tokenizer(directory)
         question = llm_prompt.make_question(tokenizer, task.name, task.labels, params["instruction"])
         longest = hf_model.longest_input(model, tokenizer, params["max_length"])
-        self._settle(tokenizer, question, question.room(longest))
+        if longest < params["max_length"]:
+            run.log("max_length is %d: the model takes no more" % longest)
+        self._settle(tokenizer, question, question.room(longest, longest < params["max_length"]))
 
         run.step("reading the texts")
         targets = [e.target for e in train]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..failures import TrainerError
+from ..failures import TrainerError, quoted
 from .hf_batches import TOKENISE_AT_ONCE, Encoded, readable
 
 MOST_NAMED = 60             # labels that the question lists
@@ -38,8 +38,9 @@ class Answers:
         met: Dict[Prefix, str] = {}
         for label, sequence in zip(labels, self.sequences):
             if sequence in met:
-                raise TrainerError('the labels "%s" and "%s" are the same to this model\'s tokenizer'
-                                   % (met[sequence], label), "another model, or other names for the labels")
+                raise TrainerError("the labels %s and %s are the same to this model's tokenizer"
+                                   % (quoted(met[sequence]), quoted(label)),
+                                   "another model, or other names for the labels")
             met[sequence] = label
         tree: Dict[Prefix, Dict[int, List[int]]] = {}
         for k, sequence in enumerate(self.sequences):
@@ -66,12 +67,15 @@ class Question(NamedTuple):
     after: Tuple[int, ...]
     answers: Tuple[Tuple[int, ...], ...]
 
-    def room(self, max_length: int) -> int:
-        """Tokens of a text that fit. TrainerError when they are too few."""
+    def room(self, max_length: int, models: bool = False) -> int:
+        """Tokens of a text that fit. TrainerError when they are too few; ``models``: the model takes no more."""
         taken = len(self.before) + len(self.after) + max(map(len, self.answers))
         if max_length - taken < LEAST_ROOM:
-            raise TrainerError("max_length %d leaves no room for the texts: the question and the longest label take "
-                               "%d tokens" % (max_length, taken), "raise max_length, or give a shorter instruction")
+            what = "the %d tokens that the model takes leave" if models else "max_length %d leaves"
+            raise TrainerError((what + " no room for the texts: the question and the longest label take %d tokens")
+                               % (max_length, taken),
+                               "give a shorter instruction, or %s" % ("take another model" if models
+                                                                      else "raise max_length"))
         return max_length - taken
 
 

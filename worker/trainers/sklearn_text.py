@@ -87,7 +87,7 @@ class SklearnText(Trainer):
             self.run.step("calibrating")
             self._temperature = self._find_temperature(x, y)
             self.run.log("calibrated: scores are divided by %.3f" % self._temperature)
-        elif params["calibrate"]:
+        elif params["calibrate"] and len(train) < ENOUGH_TO_CALIBRATE:
             self.run.warn("the confidence is not calibrated: there are fewer than %d train items"
                           % ENOUGH_TO_CALIBRATE)
         for c in self._classifiers:         # scores are linear, so the temperature can live in the weights

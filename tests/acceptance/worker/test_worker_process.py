@@ -148,6 +148,7 @@ ROW = {"id": "1", "text": "x", "labels": {"sentiment": "pos"}}
     ({"schemas": [dict(SCHEMA, kind="free")]}, "schemas[0].kind: 'free'"),
     ({"schemas": [dict(SCHEMA, labels=["a", "a"])]}, "has a label twice"),
     ({"schemas": [dict(SCHEMA, labels=[1])]}, "schemas[0].labels must all be texts"),
+    ({"schemas": [dict(SCHEMA, labels=["a", "\ud83d b"])]}, "schemas[0].labels: '\\ud83d b' has half of a character"),
     ({"schemas": [dict(SCHEMA, name="other")]}, "the bundle has no scheme 'other'"),
     ({"schemas": [dict(SCHEMA, labels=["neg", "neu", "pos"])]}, "are not those of the spec"),
     ({"params": {"stepz": 3}}, "params.stepz is not a parameter"),

@@ -103,7 +103,6 @@ ODD = {
     "a scale with gaps": ([("good", "5"), ("bad", "1")] * 5, list("12345"), "ordinal"),
     "a scale of two": ([("good", "2"), ("bad", "1")] * 5, ["1", "2"], "ordinal"),
     "everything ticked": ([("good film", ["x", "y"]), ("bad film", ["x"])] * 5, ["x", "y", "z"], "multilabel"),
-    "one label to tick": ([("good film", ["x"]), ("bad film", ["x"])] * 5, ["x"], "multilabel"),
     "one character": ([("a", "a"), ("b", "b")] * 6, ["a", "b"], "nominal"),
 }
 
@@ -131,16 +130,32 @@ def test_odd_data_sets_are_learned(quick_job, long):
                 assert set(row["payload"] if kind == "multilabel" else [row["payload"]]) <= set(labels)
 
 
-@pytest.mark.parametrize(("pairs", "says"), [
-    ([], "nothing to train on"),
-    ([("good", "a")], 'all 1 annotations are "a"'),
-    ([("good", "a")] * 5, 'all 5 annotations are "a"; at least 2 labels are needed'),
-    ([("", "a"), (" ", "b")], "nothing to train on"),
+@pytest.mark.parametrize(("pairs", "labels", "kind", "says"), [
+    ([], ["a", "b"], "nominal", "nothing to train on"),
+    ([("good", "a")], ["a", "b"], "nominal", 'all 1 annotations are "a"'),
+    ([("good", "a")] * 5, ["a", "b"], "nominal", 'all 5 annotations are "a"; at least 2 labels are needed'),
+    ([("", "a"), (" ", "b")], ["a", "b"], "nominal", "nothing to train on"),
+    ([("good", ["a"])] * 5, ["a"], "multilabel", 'all 5 annotations are "a"; at least 2 labels are needed'),
+    ([("good", ["a", "b"])] * 5, ["a", "b"], "multilabel", 'all 5 annotations are "a, b"; at least 2 labels'),
+    ([("good", "a\nb")] * 5, ["a\nb", "c"], "nominal", 'all 5 annotations are "a\\nb"; at least 2 labels'),
+    ([("good", "a" * 5000)] * 5, ["a" * 5000, "c"], "nominal", 'all 5 annotations are "%s\u2026"' % ("a" * 79)),
 ])
-def test_data_sets_that_cannot_be_learned_are_refused_with_the_reason(quick_job, pairs, says):
-    job = quick_job("sklearn-text", schemas=[schema(["a", "b"])], splits={"train": items(pairs)})
+def test_data_sets_that_cannot_be_learned_are_refused_with_the_reason(quick_job, pairs, labels, kind, says):
+    job = quick_job("sklearn-text", schemas=[schema(labels, kind)], splits={"train": items(pairs)})
     assert job.run() == 1
     assert says in job.last["message"]
+
+
+def test_a_model_that_answers_always_the_same_is_told_of(quick_job):
+    """19 of 20 right, and nothing learned: the items of the rare label have no words of their own."""
+    rows = [{"id": str(n), "text": f"a {('good', 'bad')[n % 2]} film",
+             "labels": {"rare": "ba"[n % 20 > 0], "plain": "ab"[n % 2]}} for n in range(60)]
+    schemas = [schema(["a", "b"], name=name) for name in ("rare", "plain")]
+    job = quick_job("sklearn-text", schemas=schemas, splits={"train": rows, "test": rows[:20]})
+    assert job.run() == 0, job.stderr
+    assert job.last["metrics"]["rare"]["test"]["accuracy"] == 0.95
+    assert [w for w in job.logs("warning") if "answers all" in w] == [
+        "'rare': the model answers all 20 test items with \"a\"; it has learned nothing to tell the labels apart by"]
 
 
 def test_labels_without_train_items_are_named_and_never_predicted(quick_job):
