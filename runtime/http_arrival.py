@@ -20,14 +20,16 @@ BODY = 16 * 1024
 #: From the first look at a request that is not here yet.
 WITHIN_S = 15.0
 
-_LENGTH = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*(\d{1,12})", re.IGNORECASE)
-_FOLD = re.compile(rb"\r\n[ \t]+")
+#: A method's first letter, or the empty line that may stand before it.
+_BEGINNINGS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz\r"
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,12})", re.IGNORECASE)
 
-READY, WAIT, TOO_LATE = "ready", "wait", "too late"
+READY, WAIT, TOO_LATE, FOREIGN = "ready", "wait", "too late", "foreign"
 
 
 def look(conn: Any) -> str:
-    """READY for a thread; WAIT until there is more; TOO_LATE. ``conn`` is one of cheroot's."""
+    """READY for a thread; WAIT until there is more; TOO_LATE; FOREIGN for what is no HTTP: TLS, mostly. ``conn`` is
+    one of cheroot's."""
     sock = conn.socket
     _wake_at(sock, 1)
     buffered = bytes(conn.rfile.peek()) if conn.rfile.has_data() else b""
@@ -38,6 +40,8 @@ def look(conn: Any) -> str:
     except OSError:
         return READY  # to find out what it is
     arrived = buffered + peeked
+    if arrived and arrived[0] not in _BEGINNINGS:
+        return FOREIGN
     known, since = getattr(conn, "arriving", (0, time.monotonic()))
     conn.arriving = (len(arrived), since)
     if _is_whole(arrived) or len(arrived) <= known:  # no more than before: the sender has ended
@@ -53,7 +57,7 @@ def _is_whole(arrived: bytes) -> bool:
     head, end, body = arrived.partition(b"\r\n\r\n")
     if not end:
         return len(arrived) > HEAD
-    lengths = [int(length) for length in _LENGTH.findall(_FOLD.sub(b" ", head))]
+    lengths = [int(length) for length in _LENGTH.findall(head)]
     wanted = max(lengths, default=0)
     return wanted > BODY or len(body) >= wanted
 

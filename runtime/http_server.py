@@ -5,7 +5,8 @@ connection (a refused upload of 200 MB takes 200 MB), reads a chunk as large as 
 closes a socket with bytes unread, which on TCP destroys the very answer that said why, and gives each
 connection a thread before its request is here (as many silent or slow ones as there are threads stop
 the server). Here a body is handed on as it arrives, an unread one closes the connection, the close
-waits a moment for the other side to have read the answer, and silence costs no thread.
+waits a moment for the other side to have read the answer, silence costs no thread, and a head is read
+strictly (``http_head``).
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from collections.abc import Callable
 from typing import Any
 
 from cheroot import wsgi
+from cheroot.server import HTTPConnection, HTTPRequest
 
 from . import http_arrival
+from .http_head import StrictReader
 
 #: Left unread up to here, the rest of a body is read and the connection kept.
 _SMALL_REST = 64 * 1024
 _REST_S = 0.2
 _LINE = 4096
+_NOT_HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nhttp:// is spoken here\n"
 _LINGER_S = 1.0
 _LINGER_BYTES = 4 * 1024 * 1024
 
@@ -47,7 +51,17 @@ def _log(msg: str = "", level: int = 20, traceback: bool = False) -> None:
     print(f"http: {msg}", file=sys.stderr)
 
 
+class _Request(HTTPRequest):
+    header_reader = StrictReader()
+
+
+class _Connection(HTTPConnection):
+    RequestHandlerClass = _Request
+
+
 class _Server(wsgi.Server):
+    ConnectionClass = _Connection
+
     def process_conn(self, conn: Any) -> None:
         """Called for a connection that is new or has something to say. A thread is for those with a request."""
         found = http_arrival.look(conn)
@@ -56,6 +70,10 @@ class _Server(wsgi.Server):
         elif found == http_arrival.WAIT and self.can_add_keepalive_connection:
             self.put_conn(conn)
         else:
+            if found == http_arrival.FOREIGN:  # who speaks TLS here hears at once that nobody understands it
+                with contextlib.suppress(OSError):
+                    conn.socket.recv(http_arrival.HEAD)  # what is unread would take the answer along
+                    conn.socket.send(_NOT_HTTP)
             conn.close()
 
 

@@ -10,6 +10,9 @@ from urllib.parse import unquote, urlsplit
 
 from .http_client import Connect
 
+#: What OpenSSL says when the answer to its greeting is HTTP.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+
 
 class Untrusted(OSError):
     """The server's certificate does not verify. Never passed over: the sentence says what can be done."""
@@ -92,6 +95,10 @@ class _Secure(http.client.HTTPSConnection):
             raise Untrusted(
                 "the server's certificate is not trusted (%s); --ca-file names the file of a CA of your own" % why
             ) from None
+        except ssl.SSLError as error:
+            if error.reason not in _NO_TLS:
+                raise
+            raise OSError("there is no TLS at that address; does the server go by http:// there?") from None
 
 
 def _secure(

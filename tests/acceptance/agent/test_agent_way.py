@@ -118,6 +118,15 @@ def test_an_unknown_certificate_is_named_and_never_passed_over(bench, tls):
     assert bench.job.claims == []
 
 
+def test_https_where_http_is_spoken_is_one_clear_line(bench, tcp_server):
+    address = tcp_server(bench.intake).replace("http://", "https://")
+    agent = bench.start_poll(address, plan=PLAN)
+    os.set_blocking(agent.stderr.fileno(), False)
+    said = []
+    bench.wait_until(lambda: said.append(agent.stderr.read() or b"") or b"trying again" in b"".join(said), "the line")
+    assert b"there is no TLS at that address; does the server go by http:// there?" in b"".join(said)
+
+
 def test_a_reason_that_changes_is_told_again(bench, server, certificate):
     """First nobody listens, then somebody with a certificate that is not trusted."""
     with socket.socket() as taken:

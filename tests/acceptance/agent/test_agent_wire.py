@@ -6,6 +6,7 @@ import contextlib
 import json
 import select
 import socket
+import ssl
 
 import pytest
 from potato_training.worker.protocol import API_PREFIX, MAX_BATCH_BYTES, MAX_MESSAGE_BYTES
@@ -164,6 +165,27 @@ def test_silent_connections_do_not_stop_the_others(server):
 def test_headers_without_end_are_refused(server):
     head = server.head("GET", f"{JOB}/bundle", X="x" * 100_000)
     assert server.raw([head]).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("lines", [
+    "Content-Length: 2\r\nContent-Length: 40", "Content-Length: 40\r\nTransfer-Encoding: chunked", "Content-Length: +2",
+    "Content-Length: 2_0", "Content-Length: -1", "Content-Length: 2, 2", "Content-Length : 2", "Content-Length:\r\n 2",
+    "Content-Length: 2\r\nX: a\0b", "Content-Length: 2\r\nno header", "Host: y", "Authorization: Bearer other",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", "X: a\nContent-Length: 2",
+])
+def test_a_head_that_could_be_read_in_two_ways_is_no_request(server, lines):
+    """What follows it is not taken for another request either."""
+    head = server.head("POST", f"{API_PREFIX}/claim")[:-2] + lines.encode() + b"\r\n\r\n"
+    body = b"{}" + server.head("GET", f"{JOB}/bundle")
+    answer = server.raw([head + body])
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert server.ask("POST", f"{API_PREFIX}/claim", CLAIM)[0] == 200
+
+
+def test_who_greets_in_tls_hears_at_once_that_it_is_not_spoken_here(server):
+    with socket.create_connection(server.address, timeout=30) as sock, pytest.raises(ssl.SSLError):
+        ssl.create_default_context().wrap_socket(sock, server_hostname="localhost")
 
 
 def half(server, kind):
