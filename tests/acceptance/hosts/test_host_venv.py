@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 import zipfile
@@ -51,8 +52,20 @@ def test_a_venv_is_made_once_and_shows_the_base_packages(ssh, host, over_ssh, wh
     assert over_ssh(files["venv.sh"], hold=True, env=host.env).end == 0
     assert not marker.exists()
     before = time.time_ns()
+    for compiled in python.parent.parent.rglob("__pycache__"):
+        shutil.rmtree(compiled)
     assert over_ssh(files["venv.sh"], hold=True, env=host.env).end == 0
     assert stamp.stat().st_mtime_ns < before
+
+    for lost in (next(python.parent.parent.rglob("tiny_thing.py")), python):  # as cleaners of scratch space do
+        lost.unlink()
+        for shell in ("dash", "bash"):
+            assert over_ssh(files["probe.sh"], CODE, "-", "", shell=shell, env=host.env).values["venv"] == ["missing"]
+        answer = over_ssh(files["venv.sh"], hold=True, env=host.env)
+        assert answer.end == 0
+        assert f"such as ./{lost.relative_to(python.parent.parent)}: made anew" in answer.values["pip"][0]
+        assert lost.exists()
+        assert over_ssh(files["probe.sh"], CODE, "-", "", env=host.env).values["venv"] == ["there"]
 
 
 @pytest.mark.slow

@@ -28,10 +28,22 @@ export GREETING='hello there'
 
 # model_training.backends.gpu.python, remote_dir
 potato_python='/opt/conda/bin/python3'
-potato_venv="$HOME"/'potato runs/training/venvs/d16530f3481b3dfcf1dbcfb16ac2c34c'
 command -v -- "$potato_python" > /dev/null || potato_fail "$potato_python was not found on $(uname -n)"
-potato_stamp=$("$potato_python" -c 'import os, sys; print(os.path.realpath(sys.executable), sys.version.split()[0])') ||
-  potato_fail "$potato_python does not run on $(uname -n)"
+# The packages are whole while COMPLETE names their interpreter as it is now, and nothing of the list FILES is gone.
+# What cleans a scratch disk takes old files and links. Names are enough, and cost no look at each file.
+potato_venv="$HOME"/'potato runs/training/venvs/d16530f3481b3dfcf1dbcfb16ac2c34c'
+potato_stamp() {
+  "$potato_python" -c 'import os, sys; print(os.path.realpath(sys.executable), sys.version.split()[0])'
+}
+potato_names() ( # all but compiled code, which comes and goes
+  cd -- "$potato_venv" && find . -name __pycache__ -prune -o ! -type d -print | LC_ALL=C sort
+)
+potato_gone() { [ ! -s "$potato_venv/FILES" ] || potato_names | LC_ALL=C comm -13 - "$potato_venv/FILES"; }
+potato_whole_venv() { # STAMP
+  [ -s "$potato_venv/COMPLETE" ] && [ -s "$potato_venv/FILES" ] &&
+    [ "$(cat -- "$potato_venv/COMPLETE")" = "$1" ] && [ -z "$(potato_gone)" ]
+}
+potato_now=$(potato_stamp) || potato_fail "$potato_python does not run on $(uname -n)"
 mkdir -p -- "$potato_venv" || potato_fail "$(uname -n) cannot make $potato_venv"
 
 # One at a time: the lock is descriptor 9's, and ends with this shell, however it ends. 3 is our stdin.
@@ -47,10 +59,12 @@ while True:
             sys.exit(1)
 LOCK
   potato_fail "$(uname -n) cannot lock $potato_venv.lock"
-if [ "$(cat -- "$potato_venv/COMPLETE" 2> /dev/null)" = "$potato_stamp" ]; then
+if potato_whole_venv "$potato_now"; then
   potato_say python "$potato_venv/bin/python"
   potato_end 0
 fi
+potato_first=$(potato_gone | head -n 1)
+[ -z "$potato_first" ] || potato_say pip "installed packages have lost files, such as $potato_first: made anew"
 
 # A builder that prints nothing would not notice that nobody listens any more: this one listens for it.
 potato_attended() { # COMMAND...
@@ -69,7 +83,7 @@ while child.poll() is None:
 sys.exit(child.returncode and 1)' "$@"
 }
 
-# Built where it stays, since a venv's scripts hold its path. COMPLETE comes last.
+# Built where it stays, since a venv's scripts hold its path. The list comes from beside it, and COMPLETE last.
 potato_make() {
   rm -rf -- "$potato_venv"
   potato_attended "$potato_python" -m venv --system-site-packages -- "$potato_venv" || return 1
@@ -89,7 +103,8 @@ BASE
   potato_attended "$potato_venv/bin/python" -m pip install \
     --disable-pip-version-check --no-input --progress-bar off -- \
     'transformers>=4.46' 'torch==2.4.1' "peft[all] ; python_version > '3.9'" || return 1
-  printf '%s\n' "$potato_stamp" > "$potato_venv/COMPLETE.tmp" || return 1
+  potato_names > "$potato_venv.files" && mv -- "$potato_venv.files" "$potato_venv/FILES" || return 1
+  printf '%s\n' "$potato_now" > "$potato_venv/COMPLETE.tmp" || return 1
   mv -- "$potato_venv/COMPLETE.tmp" "$potato_venv/COMPLETE"
 }
 potato_make 2>&1 < /dev/null | while IFS= read -r potato_line; do potato_say pip "$potato_line"; done

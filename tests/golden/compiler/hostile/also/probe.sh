@@ -73,8 +73,21 @@ fi
 }
 
 # model_training.backends.also.packages
+# The packages are whole while COMPLETE names their interpreter as it is now, and nothing of the list FILES is gone.
+# What cleans a scratch disk takes old files and links. Names are enough, and cost no look at each file.
 potato_venv="$HOME"/"-rf \`id\` #1/venvs/054cc78dc200d70b366a0389aeb166aa"
-if [ -f "$potato_venv/COMPLETE" ]; then
+potato_stamp() {
+  "$potato_python" -c 'import os, sys; print(os.path.realpath(sys.executable), sys.version.split()[0])'
+}
+potato_names() ( # all but compiled code, which comes and goes
+  cd -- "$potato_venv" && find . -name __pycache__ -prune -o ! -type d -print | LC_ALL=C sort
+)
+potato_gone() { [ ! -s "$potato_venv/FILES" ] || potato_names | LC_ALL=C comm -13 - "$potato_venv/FILES"; }
+potato_whole_venv() { # STAMP
+  [ -s "$potato_venv/COMPLETE" ] && [ -s "$potato_venv/FILES" ] &&
+    [ "$(cat -- "$potato_venv/COMPLETE")" = "$1" ] && [ -z "$(potato_gone)" ]
+}
+if potato_whole_venv "$(potato_stamp)"; then
   potato_python=$potato_venv/bin/python
   potato_say venv there
 else
