@@ -64,6 +64,7 @@ exit code: 0 well, 1 failed or would fail, 2 wrong usage, 130 Ctrl-C
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code. Never raises for a mistake of the user's."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows its number
             stream.reconfigure(errors="backslashreplace")
@@ -86,6 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             _complain(UserError(f"training/store.sqlite: {error}", _LEDGER))
             return 1
         raise
+
+
+def _open_what_is_closed() -> None:
+    """`>&-` and some service managers leave no stdout at all: the next file that is opened would be it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 pathlib takes its time; open to the end
 
 
 def _dispatch(arguments: list[str]) -> int:

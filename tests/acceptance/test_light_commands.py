@@ -57,3 +57,15 @@ def test_help_and_hints_name_the_command_that_was_called(name, project, tmp_path
                     f"{name} training --help lists them"]
     assert call("training", "runs").stdout == f"no runs in this project yet; {name} training run starts one\n"
     assert call("--version").stdout.splitlines()[1:] == ["potato-annotation 9.8.7"]
+
+
+@pytest.mark.parametrize("arguments", [
+    ["schema"], ["completion", "bash"], ["compile", "--backend", "local"], ["validate"], ["training", "runs"],
+    ["nonsense"],
+], ids=" ".join)
+def test_without_any_stream_a_command_does_its_work(arguments, project):
+    ran = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -m potato_training.cli "$@" <&- >&- 2>&-', sys.executable, *arguments],
+        cwd=project("review-project"), capture_output=True, text=True,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2 if arguments == ["nonsense"] else 0, "", "")

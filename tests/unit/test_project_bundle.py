@@ -320,7 +320,7 @@ def test_one_bad_scheme_of_several_is_named(made):
 
 
 def test_a_scheme_that_nobody_has_answered_yet_names_the_others(made):
-    with pytest.raises(UserError, match="^topics: no labels in annotation_output yet") as caught:
+    with pytest.raises(UserError, match=r"^topics: no labels in annotation_output yet") as caught:
         made(20, {"ann": {f"i{n}": {"sentiment": "positive"} for n in range(9)}}, ["sentiment", "topics"],
              schemes=(RADIO, TOPICS))
     assert caught.value.hint == "to train on the schemes that have labels: --schemas sentiment"
