@@ -10,7 +10,7 @@ from .common import add_config, say, table, task_dir, took, when
 from .main import as_called
 
 HELP = """\
-Lists the project's runs, the newest first.
+Lists the project's runs, the newest first. MACRO-F1 is of the held-out items, one number a schema.
 
   potato training runs
   potato training runs study/config.yaml --limit 50 --json
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if not runs:
         say(as_called("no runs in this project yet; potato training run starts one"))
         return 0
-    rows = [["RUN", "STATUS", "TRAINER", "SCHEMAS", "RAN ON", "HELD-OUT", "STARTED", "TOOK"]]
+    rows = [["RUN", "STATUS", "TRAINER", "SCHEMAS", "RAN ON", "MACRO-F1", "STARTED", "TOOK"]]
     for r in runs:
         rows.append([
             r.run_id, r.state, r.trainer, ",".join(r.schemas), ran_on(r), held_out(r), when(r.started), took(r)

@@ -66,7 +66,7 @@ def publish(
                 report["schemas"][row["schema_name"]] += 1
                 _write(out, row, run_id)
         report["replaced"] = _keep(destination, out, lambda row: row["schema"] not in judge.met)
-    report["notes"] = _notes(config, enabled, report)
+    report["notes"] = _notes(config, judge, report)
     return report
 
 
@@ -194,8 +194,8 @@ def alone(destination: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _notes(config: Config, enabled: list[str], report: Mapping[str, Any]) -> list[str]:
-    if not enabled:
+def _notes(config: Config, judge: _Judge, report: Mapping[str, Any]) -> list[str]:
+    if not judge.enabled:
         return ["model_training.writeback.schemas names no scheme: nothing is published"]
     notes = []
     if not config.training["writeback"]["include_unlabeled"] and not report["published"]:
@@ -204,7 +204,7 @@ def _notes(config: Config, enabled: list[str], report: Mapping[str, Any]) -> lis
             "which people have labelled, so there is nothing to publish"
         )
     for scheme in config.schemes:
-        if scheme.name in enabled and not shape_is_shown(config, scheme):
+        if scheme.name in judge.met and not judge.shown[scheme.name]:
             size = " with a size" if scheme.annotation_type == "likert" else ""
             notes.append(
                 f"{scheme.name}: Potato's page shows no prelabels of a {scheme.annotation_type} scheme{size}"

@@ -55,6 +55,8 @@ def test_a_row_of_prelabels(publishing):
                      "run_id": "r1"}]
     assert (report["read"], report["published"], reasons(report)) == (1, 1, {})
     assert report["schemas"] == {"sentiment": 1} and report["notes"] == []
+    report, _ = publishing([guess("i2")], schemas=("sentiment", "lang"))
+    assert report["notes"] == []  # a scheme that this run did not predict is no news of it
     assert stat.S_IMODE(publishing.destination.stat().st_mode) == 0o600
     assert stat.S_IMODE(publishing.destination.parent.stat().st_mode) & 0o077 == 0
 
