@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -198,7 +199,11 @@ def _check_value(rule: Mapping[str, Any], value: Any, where: str) -> Any:
     if "enum" in rule and value not in rule["enum"]:
         raise BadSpec("%s: %r is none of %s" % (where, value, ", ".join(map(str, rule["enum"]))))
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not abs(value) <= sys.float_info.max:        # the libraries compute with them as floats
+            raise BadSpec("%s: %s is not a finite number" % (where, str(value)[:20]))
         _check_bounds(rule, value, where)
+        if "integer" in kinds and "number" not in kinds and isinstance(value, float):
+            return int(value)           # 2.0 is a whole number, and ranges take none with a point
     if isinstance(value, str) and len(value) < rule.get("minLength", 0):
         raise BadSpec("%s must not be empty" % where)
     if isinstance(value, dict) and "properties" in rule:

@@ -177,6 +177,9 @@ def test_what_is_to_blame_depends_on_the_step():
     with pytest.raises(TrainerError) as first:
         train(model, Run())
     assert "from the model's own weights, or the precision (fp32)" in first.value.hint
+    with pytest.raises(TrainerError) as scaled:
+        train(model, Run(), lora={"alpha": 1e30})
+    assert scaled.value.hint.endswith("the precision (fp32), or lora.alpha (1e+30)")
     with pytest.raises(TrainerError) as later:
         train(Small(), Run(), head_learning_rate=1e38, learning_rate=1e38)
     assert "head_learning_rate is 1e+38" in later.value.hint and "learning_rate" in later.value.hint

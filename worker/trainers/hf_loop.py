@@ -219,8 +219,9 @@ class Loop:
     def _suspects(self) -> str:
         """What a loss that is not finite may come from, as far as the step tells."""
         if self.step == 1:
+            alpha = (self.params.get("lora") or {}).get("alpha")
             return ("nothing was learned before the first step: it comes from the model's own weights, or the "
-                    "precision (%s)" % self.precision.name)
+                    "precision (%s)%s" % (self.precision.name, ", or lora.alpha (%g)" % alpha if alpha else ""))
         keys = ("learning_rate", "head_learning_rate", "weight_decay")
         used = ["%s is %g" % (k, self.params[k]) for k in keys if self.params.get(k)]
         return ", ".join([*used, "precision is %s" % self.precision.name])
