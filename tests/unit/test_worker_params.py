@@ -21,5 +21,5 @@ def test_a_whole_number_is_one_however_it_was_written():
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 10**400])
 def test_a_number_that_cannot_be_computed_with_is_refused(value):
-    with pytest.raises(BadSpec, match="params.rate: .* is not a finite number"):
+    with pytest.raises(BadSpec, match=r"params\.rate: .* is not a finite number"):
         check_params(SCHEMA, {"rate": value})
