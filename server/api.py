@@ -119,6 +119,7 @@ def status_of(study: Study, auto: Any) -> dict[str, Any]:
             for r in study.held()
         ],
         "auto_retrain": auto.told(),
+        "troubles": [text for text in study.troubles.values() if text],
         "config_errors": [f"line {f.line}: {f.path}: {f.message}" for f in study.problems()],
     }
 

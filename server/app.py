@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import sqlite3
 from typing import Any
 
 import flask
@@ -43,6 +45,9 @@ _HEADERS = {
 }
 #: Below these an error is told in JSON, and nobody is sent to a login.
 _FOR_PROGRAMS = (f"{PREFIX}/api/", f"{PREFIX}/metrics", "/metrics", API_PREFIX)
+#: The disk, not a fault of ours.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
+_MACHINE = "look at the disk of training/ (room, rights) and at what else has it open; then try again"
 #: What may be asked for by anyone.
 _OPEN = ("login", "sign_in", "static")
 
@@ -160,6 +165,12 @@ def told(error: Exception) -> flask.Response:
         refused = error
     elif isinstance(error, UserError):
         refused = Refused(error.message, error.hint, status=503)
+    elif isinstance(error, sqlite3.Error):
+        _log.error("the ledger: %s", error)
+        refused = Refused(f"the ledger cannot be used now: {error}", _MACHINE, status=503)
+    elif isinstance(error, OSError) and error.errno in _FULL:
+        _log.error("%s", error)
+        refused = Refused(f"nothing can be written now: {error.strerror}", _MACHINE, status=503)
     elif isinstance(error, HTTPException):
         if error.code in (404, 308):  # or at none that is written in this way
             refused = NotFound("there is nothing at this address")

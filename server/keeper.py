@@ -10,18 +10,25 @@ from typing import Any
 
 from ..runtime import debts, summon
 from ..runtime.notify import Deliveries
+from ..schema.errors import UserError
 from .auto import Automatic
 from .study import Study
 
 _log = logging.getLogger(__name__)
+#: Between two tries to start a supervisor that does not come up, at most.
+_PAUSE_S = 60.0
 #: A fork waits no longer for a look that is going on.
 _FORK_S = 10.0
+
+
+class _Again(Exception):
+    """Nothing was tried: it is as it was."""
 
 
 class Keeper:
     """``also`` is called at each look; automatic runs are looked at after a ``nudge``, and every ``auto_s`` anyway.
 
-    What goes wrong is said once, and tried again.
+    What goes wrong is said once, stands on the page (``Study.troubles``), and is tried again.
     """
 
     def __init__(self, study: Study, auto: Automatic, look_s: float, *, auto_s: float = 0.0,
@@ -33,7 +40,7 @@ class Keeper:
         self._held = False
         self._nudged = True
         self._next_auto = 0.0
-        self._said: dict[str, str] = {}
+        self._next_start, self._pause_s = 0.0, 0.0
 
     def start(self) -> None:
         threading.Thread(target=self._keep, name="potato-training", daemon=True).start()
@@ -58,8 +65,16 @@ class Keeper:
     def _tend(self) -> None:
         """A supervisor that was killed is started again while a run or a release is open that does not rest."""
         study = self._study
+        if summon.supervisor_runs(study.places):
+            self._pause_s = 0.0
+            return
+        if time.monotonic() < self._next_start:
+            raise _Again
         if study.store.open_runs() or debts.press(study.store) or Deliveries(study.store, study.places).owed():
+            self._pause_s = min(_PAUSE_S, max(self._look_s, self._pause_s * 2))
+            self._next_start = time.monotonic() + self._pause_s
             summon.ensure_supervisor(study.places)
+            self._next_start = 0.0
 
     def _look_at_auto(self) -> None:
         if self._nudged or time.monotonic() >= self._next_auto:
@@ -72,11 +87,15 @@ class Keeper:
         try:
             action()
             text = ""
+        except _Again:
+            return
+        except UserError as error:
+            text = "; ".join(filter(None, (error.message, error.hint)))
         except Exception as error:  # whatever it is, tomorrow it may be gone; the server must not be
             text = f"{type(error).__name__}: {error}"
-        if text and text != self._said.get(what):
+        if text and text != self._study.troubles.get(what):
             self._say(text)
-        self._said[what] = text
+        self._study.troubles[what] = text
 
     # --- servers that fork after they have read their config ------------------------------------------
 

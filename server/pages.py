@@ -248,7 +248,8 @@ def _regions(shared: Shared) -> Mapping[str, str]:
     shown = [views.summary(run, queue) | {"run": run} for run in found]
     at_work = [runpage.live_values(shared, run) for run in active]
     return {
-        "now": block("parts.html", "now", active=at_work, queue=queue, releases=shared.study.held()),
+        "now": block("parts.html", "now", active=at_work, queue=queue, releases=shared.study.held(),
+                     trouble=shared.study.troubles.get("supervisor") if waiting else ""),
         "auto": block("parts.html", "auto", auto=shared.auto.told()),
         "runs": block("parts.html", "runs", runs=shown, more=more, wanted=wanted),
     }

@@ -27,6 +27,8 @@ class Study:
         self.places = Places(self.config().task_dir)
         self.places.prepare()
         self.store = Store(self.places.store)
+        #: What this server cannot do just now, in words; "" for what it can again.
+        self.troubles: dict[str, str] = {}
 
     def checked(self) -> Checked:
         """The config as the file stands now, with its findings."""

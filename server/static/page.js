@@ -108,8 +108,14 @@
         tell("You are signed out here.", "Sign in");
         setTimeout(look, pause);
         return;
+      } else if (answer.status === 404) {
+        tell("This run is not kept any more.");
+        return;
       } else {
-        throw new Error(String(answer.status));
+        pause = 8000;
+        tell("The server answers with an error (" + answer.status + "). Runs go on; this page tries again.", "See what it is");
+        setTimeout(look, pause);
+        return;
       }
       failures = 0;
       tell("");
@@ -154,22 +160,28 @@
       const told = await answer.json();
       log.dataset.next = told.next;
       if (!told.text) return;
-      lines = (lines + told.text).slice(-400000);
-      showLog();
+      lines += told.text;
+      if (lines.length > 400000) {
+        lines = lines.slice(-300000);
+        showLog();
+      } else {
+        showLog(told.text);
+      }
     }
   }
 
-  function showLog() {
+  // Lines that are new are added to those there, so that what somebody has marked to copy stays marked.
+  function showLog(added) {
     const word = (filter ? filter.value : "").toLowerCase();
+    const wanted = (text) => text.split("\n").filter((line) => line.toLowerCase().includes(word)).join("\n");
     const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
-    log.textContent = word
-      ? lines.split("\n").filter((line) => line.toLowerCase().includes(word)).join("\n")
-      : lines;
+    if (added && !word) log.append(added);
+    else log.textContent = word ? wanted(lines) : lines;
     if (atEnd) log.scrollTop = log.scrollHeight;
   }
 
   const filter = log && document.querySelector("[data-filter=log]");
-  if (filter) filter.addEventListener("input", showLog);
+  if (filter) filter.addEventListener("input", () => showLog());
   if (log) log.scrollTop = log.scrollHeight;
 
   // --- small things ------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
+import sqlite3
 
 import pytest
 
@@ -72,6 +74,31 @@ def test_a_server_killed_in_each_state_with_two_tabs_and_an_api_client(window, s
     assert [run["status"] for run in w.site.get("api/runs").json["runs"]] == ["cancelled", "succeeded"]
     study.nothing_is_left()
     w.complaints.clear()  # refused connections
+
+
+def test_a_server_with_an_error_is_not_said_to_be_away(window, study):
+    """And what somebody has marked in the log stays marked while lines are added."""
+    w = window()
+    page = w.sign_in()
+    run = w.start("test-slow", steps=100_000)
+    study.reaches(run, "running")
+    w.go(f"/runs/{run}")
+    page.locator("#log").get_by_text("worker on").wait_for()
+    page.evaluate("getSelection().selectAllChildren(document.getElementById('log'))")
+    marked = page.evaluate("String(getSelection())")
+    with (study.places.run_dir(run) / "run.log").open("a") as log:
+        log.write("a line more\n")
+    page.locator("#log").get_by_text("a line more").wait_for()
+    assert page.evaluate("String(getSelection())").startswith(marked)
+    with contextlib.closing(sqlite3.connect(study.places.store)) as db:
+        db.execute("ALTER TABLE runs RENAME TO gone")
+        page.get_by_text("The server answers with an error (503).").wait_for()
+        assert page.get_by_text("The server does not answer.").count() == 0
+        db.execute("ALTER TABLE gone RENAME TO runs")
+    page.get_by_text("The server answers with an error").wait_for(state="detached")
+    w.site.post(f"api/runs/{run}/cancel")
+    study.wait_until(lambda: study.run(run).over, "the end")
+    w.complaints.clear()  # the browser notes the 503
 
 
 def test_a_push_goes_on_without_its_tab(window, study, server, hub, tmp_path):
