@@ -186,15 +186,49 @@ def _jobs(folder, *how):
             job.process.wait(60)
 
 
-@pytest.fixture(scope="module")
-def warm(request):
-    """A Python that has the test file's ``LIBRARIES``; see tests/fixtures/warm."""
+@pytest.fixture(scope="session")
+def warm_pythons():
+    """``warm_pythons(libraries)``: a Python that has imported them, one for all who ask; see tests/fixtures/warm."""
     spec = importlib.util.spec_from_file_location("warm", ROOT / "tests" / "fixtures" / "warm" / "warm.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made = module.Warm(*request.module.LIBRARIES)
-    yield made
-    made.close()
+    made = {}
+
+    def get(libraries):
+        if libraries not in made:
+            made[libraries] = module.Warm(*libraries)
+        return made[libraries]
+
+    yield get
+    for one in made.values():
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def warm(request, warm_pythons):
+    """A Python with what the jobs of this test file import: its ``LIBRARIES``, those of the tiny models otherwise."""
+    return warm_pythons(getattr(request.module, "LIBRARIES", TEXT_LIBRARIES))
+
+
+@pytest.fixture(scope="session")
+def text_python(warm_pythons, tmp_path_factory):
+    """``text_python(script, *arguments, told="")``: what a script that needs the libraries of the tiny models printed.
+
+    In a process without this package, which a script can look at.
+    """
+    def run(script, *arguments, told=""):
+        folder = tmp_path_factory.mktemp("script")
+        (folder / "script.py").write_text(script)
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            process = warm_pythons(TEXT_LIBRARIES).start("script", arguments, cwd=folder, env=os.environ, stdout=out,
+                                                         stderr=err)
+        with process.stdin:
+            process.stdin.write(told.encode())
+        code = process.wait(240)
+        assert code == 0, (folder / "err").read_text(errors="replace")[-3000:]
+        return (folder / "out").read_text()
+
+    return run
 
 
 @pytest.fixture
@@ -227,6 +261,11 @@ def code_tree(tmp_path):
 
 
 # --- tiny models --------------------------------------------------------------------------------
+
+#: What the jobs with them import; the names below a library are what it imports on first use.
+TEXT_LIBRARIES = ("torch", "transformers", "peft", "transformers.models.bert.modeling_bert",
+                  "transformers.models.distilbert.modeling_distilbert", "transformers.models.gpt2.modeling_gpt2",
+                  "transformers.models.llama.modeling_llama")
 
 MODEL_WORDS = "the film meal room was and it then also awful poor dire bad plain usual great lovely superb"
 
@@ -267,8 +306,8 @@ gpt.save_pretrained(out + "/gpt2")
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory):
+def models(tmp_path_factory, text_python):
     """{bert, distilbert, gpt2}: directories of tiny models without a classification head."""
     out = tmp_path_factory.mktemp("models")
-    subprocess.run([sys.executable, "-c", MAKE, str(out), MODEL_WORDS], check=True, capture_output=True)
+    text_python(MAKE, out, MODEL_WORDS)
     return {name: str(out / name) for name in ("bert", "distilbert", "gpt2")}

@@ -11,10 +11,6 @@ import pytest
 # Looked for and not imported: each process of the suite would, and all that uses them is in others.
 pytestmark = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers")), reason="needs transformers")
 
-#: Of the quick jobs; the names below a library are what it imports on first use.
-LIBRARIES = ("torch", "transformers", "peft", "transformers.models.bert.modeling_bert",
-             "transformers.models.distilbert.modeling_distilbert", "transformers.models.gpt2.modeling_gpt2")
-
 PIPELINE = """
 import json, sys
 from transformers import pipeline
@@ -52,17 +48,11 @@ json.dump([{r["label"]: r["score"] for r in p([t], truncation=True)[0]} for t in
 """
 
 
-def in_a_fresh_process(script, *arguments, texts):
-    done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], input=json.dumps(texts),
-                          capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
 @pytest.mark.sample("bert-None", "gpt2-lora4")
 @pytest.mark.parametrize(("model", "lora"), [
     ("bert", None), ("gpt2", None), ("bert", {}), ("distilbert", {"r": 4}), ("gpt2", {})])
-def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(quick_job, models, model, lora):
+def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(
+        quick_job, models, model, lora, text_python):
     """As transformers' pipeline loads it, with some texts that are cut; a LoRA model also as its adapter, which holds
     all that was trained."""
     if lora is not None:
@@ -72,12 +62,12 @@ def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(qui
     directory = job.dir / "artifacts" / "sentiment"
     rows = [r for r in job.predictions() if r["split"] == "test"]
     by_id = texts_of(job, "test")
-    texts = [by_id[r["instance_id"]] for r in rows]
-    found = [in_a_fresh_process(PIPELINE, directory, texts=texts)]
+    texts = json.dumps([by_id[r["instance_id"]] for r in rows])
+    found = [text_python(PIPELINE, directory, told=texts)]
     if lora is not None:
-        found.append(in_a_fresh_process(ADAPTER, models[model], directory, texts=texts))
+        found.append(text_python(ADAPTER, models[model], directory, told=texts))
     for answer in found:
-        for row, scores in zip(rows, answer, strict=True):
+        for row, scores in zip(rows, json.loads(answer), strict=True):
             assert {k: pytest.approx(v, abs=1e-4) for k, v in scores.items()} == row["scores"]
     assert not [p for p in directory.rglob("*") if p.suffix in (".bin", ".pt", ".pkl", ".pickle")]
     if (model, lora) == ("gpt2", None):         # the one that learns well in so few steps
@@ -99,11 +89,12 @@ def test_every_kind_is_trained_with_its_own_problem(quick_job, models):
                      "topics": "multi_label_classification"}
 
 
-def test_the_same_seed_is_the_same_model(make_job, models):
+def test_the_same_seed_is_the_same_model(make_job, quick_job, models):
+    """Also under another hash seed: the quick jobs' process has one of its own."""
     found = []
-    for n, seed in enumerate(("0", "99")):
-        job = make_job("hf-text-classification", name=f"job{n}", params=params(models["bert"], epochs=2))
-        assert job.run(env={"PYTHONHASHSEED": seed}) == 0, job.stderr[-3000:]
+    for n, make in enumerate((quick_job, make_job)):
+        job = make("hf-text-classification", name=f"job{n}", params=params(models["bert"], epochs=2))
+        assert job.run(env={"PYTHONHASHSEED": "99"}) == 0, job.stderr[-3000:]
         found.append((job.last["model_version"], (job.dir / "predictions.jsonl").read_bytes()))
     assert found[0] == found[1]
 
@@ -147,8 +138,9 @@ def test_stop_and_keep_keeps_what_was_learned(quick_job, models):
 
 
 @pytest.mark.parametrize("when", ["loading", '"phase":"fit"'])
-def test_a_cancel_ends_it_at_any_point(make_job, models, when):
-    job = make_job("hf-text-classification", params=params(models["bert"], epochs=1000, early_stopping=0)).start()
+def test_a_cancel_ends_it_at_any_point(make_job, quick_job, models, when):
+    make = make_job if when == "loading" else quick_job        # where the libraries are imported, that too
+    job = make("hf-text-classification", params=params(models["bert"], epochs=1000, early_stopping=0)).start()
     job.until(when)
     job.control("stop")
     assert job.end() == 4

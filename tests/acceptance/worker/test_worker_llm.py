@@ -1,18 +1,13 @@
 """llm-lora with a causal model made on the spot."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
 
 pytestmark = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers") and find_spec("peft")),
                                 reason="needs transformers and peft")
-
-LIBRARIES = ("torch", "transformers", "peft", "transformers.models.llama.modeling_llama")      # of the quick jobs
 
 MAKE = """
 import sys, torch, transformers as t
@@ -63,9 +58,9 @@ NAMES = {"pos": "good", "neu": "good enough", "neg": "goodbye"}
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory):
+def model(tmp_path_factory, text_python):
     out = tmp_path_factory.mktemp("causal")
-    subprocess.run([sys.executable, "-c", MAKE, str(out), WORDS], check=True, capture_output=True)
+    text_python(MAKE, out, WORDS)
     return str(out)
 
 
@@ -82,18 +77,17 @@ def splits(rows, **counts):
             for seed, (split, n) in enumerate(counts.items(), 1)}
 
 
-def test_what_the_saved_adapter_says_in_a_process_without_this_package_is_what_was_predicted(quick_job, rows, model):
+def test_what_the_saved_adapter_says_in_a_process_without_this_package_is_what_was_predicted(
+        quick_job, rows, model, text_python):
     job = quick_job("llm-lora", schemas=[SCHEMA], params=params(model), include_unlabeled=False,
                    splits=splits(rows, train=60, val=12, test=12))
     assert job.run() == 0, job.stderr[-3000:]
     assert job.last["metrics"]["mood"]["test"]["accuracy"] > 0.6
     texts = {row["id"]: row["text"] for row in splits(rows, train=60, val=12, test=12)["test"]}
     found = [row for row in job.predictions() if row["split"] == "test"]
-    done = subprocess.run([sys.executable, "-c", PLAINLY, str(job.dir / "artifacts" / "mood")], capture_output=True,
-                          input=json.dumps([texts[row["instance_id"]] for row in found]), text=True, check=False,
-                          env={**os.environ, "HF_HUB_OFFLINE": "1"})
-    assert done.returncode == 0, done.stderr[-3000:]
-    for row, chances in zip(found, json.loads(done.stdout), strict=True):
+    said = text_python(PLAINLY, job.dir / "artifacts" / "mood",
+                       told=json.dumps([texts[row["instance_id"]] for row in found]))
+    for row, chances in zip(found, json.loads(said), strict=True):
         assert sum(row["scores"].values()) == pytest.approx(1.0, abs=1e-4)
         assert {k: pytest.approx(v, abs=1e-4) for k, v in chances.items()} == row["scores"]
     adapter = job.dir / "artifacts" / "mood" / "adapter"
@@ -101,11 +95,12 @@ def test_what_the_saved_adapter_says_in_a_process_without_this_package_is_what_w
     assert not [p for p in (job.dir / "artifacts").rglob("*") if p.suffix in (".bin", ".pt", ".pkl", ".pickle")]
 
 
-def test_a_killed_and_requeued_job_ends_in_the_same_adapter_under_any_hash_seed(make_job, rows, model):
+def test_a_killed_and_requeued_job_ends_in_the_same_adapter_under_any_hash_seed(make_job, quick_job, rows, model):
+    """The quick jobs' process has a hash seed of its own."""
     asked = {"schemas": [SCHEMA], "params": params(model, epochs=2, checkpoint_minutes=0),
              "splits": splits(rows, train=40, val=10)}
-    whole = make_job("llm-lora", **asked)
-    assert whole.run(env={"PYTHONHASHSEED": "1"}) == 0, whole.stderr[-3000:]
+    whole = quick_job("llm-lora", **asked)
+    assert whole.run() == 0, whole.stderr[-3000:]
     job = make_job("llm-lora", name="again", **asked).start(env={"PYTHONHASHSEED": "2"})
     folder = job.dir / "checkpoints" / "mood"
     job.wait_until(lambda: any(folder.glob("step-*/COMPLETE")), "a checkpoint")
@@ -117,11 +112,11 @@ def test_a_killed_and_requeued_job_ends_in_the_same_adapter_under_any_hash_seed(
     assert (job.dir / "predictions.jsonl").read_bytes() == (whole.dir / "predictions.jsonl").read_bytes()
 
 
-def test_two_processes_learn_what_one_learns(make_job, rows, model):
+def test_two_processes_learn_what_one_learns(quick_job, rows, model):
     """Without dropout, which each process would draw for itself; batches of seven, so that their shares differ."""
     found = []
     for processes in (1, 2):
-        job = make_job("llm-lora", name=f"of{processes}", schemas=[SCHEMA], splits=splits(rows, train=33, val=9),
+        job = quick_job("llm-lora", name=f"of{processes}", schemas=[SCHEMA], splits=splits(rows, train=33, val=9),
                        params=params(model, epochs=2, batch_size=7, processes=processes, precision="fp32",
                                      learning_rate=5e-3, lora={"dropout": 0.0}))
         assert job.run() == 0, job.stderr[-3000:]
@@ -158,11 +153,11 @@ transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]).model.save_pretra
 """
 
 
-def test_a_base_that_cannot_answer_is_refused(quick_job, rows, model, models, tmp_path):
+def test_a_base_that_cannot_answer_is_refused(quick_job, rows, model, models, tmp_path, text_python):
     """An encoder, whose words look ahead; and a model without its last layer, which would be random each time."""
     bare = str(tmp_path / "bare")
     shutil.copytree(model, bare)
-    subprocess.run([sys.executable, "-c", WITHOUT_ITS_HEAD, model, bare], check=True, capture_output=True)
+    text_python(WITHOUT_ITS_HEAD, model, bare)
     for base, says in ((models["bert"], "is no causal language model: it looks ahead"),
                        (bare, "cannot answer: it comes without the weights lm_head.weight")):
         job = quick_job("llm-lora", name=f"on-{len(says)}", schemas=[SCHEMA], params=params(base),

@@ -54,11 +54,11 @@ def all_gone(job):
     job.wait_until(lambda: not others(job), "the end of the other rank")
 
 
-def test_two_processes_make_the_model_that_one_makes(make_job, steady):
+def test_two_processes_make_the_model_that_one_makes(quick_job, steady):
     """Batches of seven, so that the ranks' shares differ, and five of the last."""
     found = []
     for processes in (1, 2):
-        job = make_job("hf-text-classification", name=f"of{processes}", schemas=("topics",), train=61,
+        job = quick_job("hf-text-classification", name=f"of{processes}", schemas=("topics",), train=61,
                        params=params(steady, processes=processes, gradient_accumulation=2))
         assert job.run() == 0, job.stderr[-3000:]
         assert any("2 processes train together" in m for m in job.logs("info")) is (processes == 2)
@@ -74,8 +74,8 @@ def test_two_processes_make_the_model_that_one_makes(make_job, steady):
 
 
 @pytest.mark.parametrize(("word", "code"), [("stop", 4), ("keep", 0)])
-def test_a_cancel_and_a_keep_are_for_all_of_them(make_job, steady, word, code):
-    job = make_job("hf-text-classification", params=params(steady, epochs=1000)).start()
+def test_a_cancel_and_a_keep_are_for_all_of_them(quick_job, steady, word, code):
+    job = quick_job("hf-text-classification", params=params(steady, epochs=1000)).start()
     job.until('"phase":"fit"')
     assert len(others(job)) == 1
     job.control(word)
@@ -85,8 +85,8 @@ def test_a_cancel_and_a_keep_are_for_all_of_them(make_job, steady, word, code):
         assert job.last["kept"] is True and len(job.events("result")) == 1
 
 
-def test_one_that_is_killed_ends_the_run_with_its_name(make_job, steady):
-    job = make_job("hf-text-classification", params=params(steady, epochs=1000)).start()
+def test_one_that_is_killed_ends_the_run_with_its_name(quick_job, steady):
+    job = quick_job("hf-text-classification", params=params(steady, epochs=1000)).start()
     job.until('"phase":"fit"')
     (other,) = others(job)
     os.kill(other, signal.SIGKILL)
@@ -94,8 +94,8 @@ def test_one_that_is_killed_ends_the_run_with_its_name(make_job, steady):
     assert job.last["message"] == "training process 1 of this run ended (exit -9)"
 
 
-def test_one_whose_rank_0_is_killed_ends_and_the_job_goes_on_from_its_checkpoint(make_job, steady):
-    job = make_job("hf-text-classification", params=params(steady, epochs=2, checkpoint_minutes=0)).start()
+def test_one_whose_rank_0_is_killed_ends_and_the_job_goes_on_from_its_checkpoint(quick_job, steady):
+    job = quick_job("hf-text-classification", params=params(steady, epochs=2, checkpoint_minutes=0)).start()
     folder = job.dir / "checkpoints" / "sentiment"
     job.wait_until(lambda: any(folder.glob("step-*/COMPLETE")), "a checkpoint")
     job.process.kill()
