@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .near import folded, nearest
 from .sbatch_flags import OWNED
-from .walk import Walker, article, quoted
+from .walk import Walker
+from .words import article, quoted
 
 #: The types of backends, whose keys are most often confused with each other's.
 _TYPES = ("ssh", "slurm", "agent")

@@ -11,7 +11,8 @@ from .findings import NOTE, WARNING
 from .near import distance, folded, nearest
 from .nodes import MAPPING, Node
 from .schemes import KINDS
-from .walk import BAD, Walker, quoted
+from .walk import BAD, Walker
+from .words import quoted
 
 TRAINING = "model_training"
 #: Trainers that the product knows, whatever an installation brings.

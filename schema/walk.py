@@ -12,7 +12,8 @@ import re
 from .findings import ERROR, MAX_ERRORS, Finding
 from .near import nearest
 from .nodes import SCALAR, SEQUENCE, Node, guessed_value
-from .scalars import FALSES, TRUES, NotThat, as_boolean, as_integer, as_number
+from .scalars import NotThat, as_boolean, as_integer, as_number
+from .words import article, below, shown, type_names, without_quotes
 
 KEYWORDS = frozenset({
     "$ref", "type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
@@ -22,9 +23,6 @@ KEYWORDS = frozenset({
 #: Keywords that say nothing about validity.
 ANNOTATIONS = frozenset({"$schema", "$id", "$defs", "$comment", "title", "description", "default", "examples",
                          "patternErrorMessage"})
-
-_NAMES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text",
-          "array": "a list", "object": "a mapping of keys to values", "null": "nothing (null)"}
 
 #: Control characters, newlines of any kind, and characters that turn the direction of a line, so
 #: that a reader sees another script than the shell.
@@ -88,7 +86,7 @@ class Walker:
             if types != "object" and wanted == "array" and len(node.value) == 1 and " " not in key:
                 hint = f"write {key}: {shown(node.value[0])}" if node.value[0].kind == SCALAR else ""
             hint = hint or schema.get("x-hint", "")
-            self.say(node, path, f"{key} is {what}, where {_type_names(types)} is expected", hint)
+            self.say(node, path, f"{key} is {what}, where {type_names(types)} is expected", hint)
             return BAD
         return self.array(node, schema, path, key) if wanted == "array" else self.object(node, schema, path)
 
@@ -110,8 +108,8 @@ class Walker:
         elif "string" in types:
             value = text
         else:
-            self.say(node, path, f"{key} is the text {shown(node)}, where {_type_names(types)} is expected",
-                     _unquoted(text, types, key))
+            self.say(node, path, f"{key} is the text {shown(node)}, where {type_names(types)} is expected",
+                     without_quotes(text, types, key))
             return BAD
         if type(value) is str:
             return self.string(value, node, schema, path, key)
@@ -129,7 +127,7 @@ class Walker:
                 except NotThat as problem:
                     why = why or str(problem)
         if why:
-            self.say(node, path, f"{key} is {shown(node)}, which {why}", f"{_type_names(types)} is expected")
+            self.say(node, path, f"{key} is {shown(node)}, which {why}", f"{type_names(types)} is expected")
         else:
             hint = ""
             wants_number = "number" in types or "integer" in types
@@ -139,7 +137,7 @@ class Walker:
                 hint = "leave the key out for no limit"
             elif wants_number and text[:1].isdigit() and key.endswith(("_mb", "_s", "_seconds")):
                 hint = f"write the number of {'MB' if key.endswith('_mb') else 'seconds'} alone"
-            self.say(node, path, f"{key} is {shown(node)}, where {_type_names(types)} is expected",
+            self.say(node, path, f"{key} is {shown(node)}, where {type_names(types)} is expected",
                      hint or schema.get("x-hint", ""))
         return BAD
 
@@ -207,15 +205,15 @@ class Walker:
         names = schema.get("propertyNames")
         values: dict = {}
         for key, (key_node, child) in node.value.items():
-            below = _below(path, key)
+            place = below(path, key)
             if names is not None:
-                self.string(key, key_node, self.resolve(names), below, "this name")
+                self.string(key, key_node, self.resolve(names), place, "this name")
             if key in properties:
-                values[key] = self.walk(child, properties[key], below, key)
+                values[key] = self.walk(child, properties[key], place, key)
             elif extra is False:
-                self.unknown(key, key_node, child, schema, below)
+                self.unknown(key, key_node, child, schema, place)
             elif extra is not True:
-                values[key] = self.walk(child, extra, below, key)
+                values[key] = self.walk(child, extra, place, key)
             elif self.guesses and "allOf" not in schema:
                 values[key] = guessed_value(child)
         for part in schema.get("allOf", ()):
@@ -238,7 +236,7 @@ class Walker:
         whose = f" for {article(schema['title'])} backend" if "title" in schema else ""
         prop = self.resolve(schema.get("properties", {}).get(key, {}))
         example = prop.get("examples", [""])[0]
-        self.say(node, _below(path, key), f"{key} is missing; it is required{whose}",
+        self.say(node, below(path, key), f"{key} is missing; it is required{whose}",
                  f"for instance {key}: {example}" if example else "")
 
     def unknown(self, key: str, key_node: Node, child: Node, schema: dict, path: str) -> None:
@@ -271,44 +269,3 @@ def matches(pattern: str, value: str) -> bool:
         strict = pattern[:-1] + r"\Z" if pattern.endswith("$") and not pattern.endswith(r"\$") else pattern
         compiled = _patterns[pattern] = re.compile(strict)
     return compiled.search(value) is not None
-
-
-def _below(path: str, key: str) -> str:
-    if not key.isprintable() or len(key) > 80:
-        key = quoted(key)
-    return f"{path}.{key}" if path else key
-
-
-def _type_names(types) -> str:
-    if isinstance(types, str):
-        return _NAMES[types]
-    return " or ".join(_NAMES[t] for t in types if t != "null")
-
-
-def article(word: str) -> str:
-    return f"an {word}" if word[0] in "aeiou" or word == "ssh" else f"a {word}"
-
-
-def quoted(text: str) -> str:
-    text = "".join(c if c.isprintable() else "?" for c in text[:61])
-    return f"'{text}'" if len(text) <= 60 else f"'{text[:60]}...'"
-
-
-def shown(node: Node) -> str:
-    if node.kind != SCALAR:
-        return "a list" if node.kind == SEQUENCE else "a mapping"
-    text = node.value
-    bare = node.plain and text.isascii() and text.isprintable() and " " not in text and 0 < len(text) <= 60
-    return text if bare else quoted(text)
-
-
-def _unquoted(text: str, types, key: str) -> str:
-    if ("boolean" in types and text in TRUES | FALSES) or (
-        ("integer" in types or "number" in types) and text[:1].isdigit() and len(text) < 20
-    ):
-        return f"write it without quotes: {key}: {text}"
-    if "array" in types and "\n" in text:
-        return "write each line as an entry of its own, after a dash"
-    if "array" in types and " " not in key:
-        return f"write {key}: [{quoted(text)}]"
-    return ""
