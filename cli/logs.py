@@ -20,7 +20,7 @@ _LOOK_S = 0.2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, nargs="?", default="last")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
     parser.add_argument("--agent", action="store_true", help="agent.log: the agent's own output")
 

@@ -23,12 +23,14 @@ id, the beginning of one, or "last".
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, nargs="?", default="last")
     parser.add_argument("--json", action="store_true", help="the whole record as JSON")
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help='a run id, the beginning of one, or "last"')
+def add_run(parser: argparse.ArgumentParser, **optional: Any) -> None:
+    """The run and its project. Commands that only look go without a name to the last one."""
+    words = 'a run id, the beginning of one, or "last"' + ("; default: last" if optional else "")
+    parser.add_argument("run", metavar="RUN", help=words, **optional)
     parser.add_argument("config", nargs="?", default="config.yaml", metavar="CONFIG", help="default: config.yaml")
 
 

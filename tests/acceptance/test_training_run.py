@@ -41,7 +41,8 @@ def test_a_run_ends_in_scores_predictions_and_prelabels(study):
 
 def test_the_record_says_who_where_with_what_and_how_long(study):
     study.potato("training", "run", "--trainer", "test-quick", check=True)
-    shown = study.potato("training", "show", "last", check=True).stdout
+    shown = study.potato("training", "show", check=True).stdout
+    assert shown == study.potato("training", "show", "last", "config.yaml", check=True).stdout
     for word in ("succeeded", "test-quick", "sentiment", "train", "config", "building", "local (", "prelabels  "):
         assert word in shown
     assert "repeat      potato training run --backend local --trainer test-quick --schemas sentiment\n" in shown
@@ -52,7 +53,7 @@ def test_the_record_says_who_where_with_what_and_how_long(study):
     assert record["facts"]["timings"]["running"] <= record["ended"]
     listed = json.loads(study.potato("training", "runs", "--json", check=True).stdout)
     assert listed == [record]
-    assert "worker on" in study.potato("training", "logs", "last", check=True).stdout
+    assert "worker on" in study.potato("training", "logs", check=True).stdout
 
 
 def test_one_run_over_every_scheme_that_can_be_trained(many_schemes):
