@@ -6,7 +6,7 @@ import argparse
 import time
 
 from .common import say, task_dir
-from .show import add_run
+from .show import add_run, config_alone
 
 HELP = """\
 Prints a run's log; with -f goes on until the run has ended.
@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from ..runtime.eventlog import Tail
     from ..runtime.places import Places
 
+    config_alone(args)
     where = Places(task_dir(args.config))
     store = lookup.open_store(where.task_dir)
     found = lookup.find(store, args.run)

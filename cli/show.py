@@ -34,12 +34,19 @@ def add_run(parser: argparse.ArgumentParser, **optional: Any) -> None:
     parser.add_argument("config", nargs="?", default="config.yaml", metavar="CONFIG", help="default: config.yaml")
 
 
+def config_alone(args: argparse.Namespace) -> None:
+    """`show study/config.yaml`: of two arguments that may both be left out, it is plain which one this is."""
+    if args.config == "config.yaml" and args.run.endswith((".yaml", ".yml")):
+        args.run, args.config = "last", args.run
+
+
 def run(args: argparse.Namespace) -> int:
     from ..runtime import lookup
     from ..runtime.places import Places
     from ..runtime.slurm.words import job_words
     from .runs import ran_on, record
 
+    config_alone(args)
     where = Places(task_dir(args.config))
     store = lookup.open_store(where.task_dir)
     found = lookup.find(store, args.run)

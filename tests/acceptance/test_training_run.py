@@ -43,6 +43,7 @@ def test_the_record_says_who_where_with_what_and_how_long(study):
     study.potato("training", "run", "--trainer", "test-quick", check=True)
     shown = study.potato("training", "show", check=True).stdout
     assert shown == study.potato("training", "show", "last", "config.yaml", check=True).stdout
+    assert shown.splitlines()[0] in study.potato("training", "show", str(study.config), check=True).stdout
     for word in ("succeeded", "test-quick", "sentiment", "train", "config", "building", "local (", "prelabels  "):
         assert word in shown
     assert "repeat      potato training run --backend local --trainer test-quick --schemas sentiment\n" in shown
