@@ -198,8 +198,11 @@ class Potato:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.output = study.root.with_name(f"{study.root.name}-{self.port}.out")
+        # Its own place for what Potato makes of the schemes: the file's name is the task's, so that servers of one
+        # installation whose tasks have one name write over each other's pages.
+        self.pages = study.root.with_name(f"{study.root.name}-pages")
         python, more = both
-        self.env = {**study.env, **more, **(env or {})}
+        self.env = {**study.env, **more, "POTATO_GENERATED_TEMPLATES_DIR": str(self.pages), **(env or {})}
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(
                 [python, "-m", *self.command(*arguments)],

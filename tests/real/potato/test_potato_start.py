@@ -139,6 +139,7 @@ def test_a_project_of_every_kind_of_scheme_starts_with_the_plugin_named(study, p
     server = potato_server(study, config={"model_training": {**training, **more}})
     page = server.annotator("dora").get("/annotate")
     assert page.status == 200
+    assert list(server.pages.iterdir()), "no other server's pages are shown"
     for scheme in SCHEMES:
         assert f'"{scheme["name"]}"' in page.text
     status = server.admin().get().status
