@@ -7,7 +7,7 @@ demo:
 test:
 	python3 dev.py test
 
-# The long tests too: an hour and more.
+# The long tests too, and every Python that is promised: an hour and more.
 test-all:
 	POTATO_TEST_ALL=1 POTATO_TEST_LAG=1 python3 dev.py test
 
