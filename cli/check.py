@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .common import say
+from .common import say, say_json
 
 HELP = """\
 Says whether a run could start on a backend now. Exit code 0 yes, 1 no.
@@ -27,9 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
     report = check(checked(args.config), args.backend, args.trainer)
     if args.json:
-        import json
-
-        say(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
+        say_json(report.to_json())
     else:
         say("\n".join(report.lines))
     return 0 if report.ok else 1

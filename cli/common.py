@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..schema.errors import UsageError, UserError
 
@@ -98,6 +99,23 @@ def shown(cell: str) -> str:
 
 def say(text: str = "") -> None:
     print(text, flush=True)
+
+
+def say_exactly(text: str) -> None:
+    """For what another program reads (scripts, JSON): UTF-8, whatever a terminal here can show."""
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and out.encoding.lower().replace("-", "") != "utf8":
+        out.flush()
+        out.buffer.write(text.encode("utf-8", "backslashreplace"))
+    else:
+        out.write(text)
+    out.flush()
+
+
+def say_json(value: Any) -> None:
+    import json
+
+    say_exactly(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def is_terminal() -> bool:

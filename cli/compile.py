@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..schema.errors import UsageError
+from .common import named, say_exactly, say_json
 
 if TYPE_CHECKING:
     from ..compiler import CompiledRun, RunRequest
@@ -80,11 +81,9 @@ def _run(args: argparse.Namespace) -> int:
 
         write(config, compiled, request, args)
     elif args.json:
-        import json
-
-        print(json.dumps(as_json(compiled), indent=2, ensure_ascii=False))
+        say_json(as_json(compiled))
     else:
-        sys.stdout.write(shown(compiled, everything=args.all))
+        say_exactly(shown(compiled, everything=args.all))
     return 0
 
 
@@ -112,7 +111,6 @@ def request_of(config: Config, args: argparse.Namespace) -> RunRequest:
     """The run that the arguments ask for, with the defaults of `potato training run`. UserError when there is none."""
     from ..compiler import RunRequest
     from ..runtime import request
-    from .common import named
 
     run_id = args.run_id or EXAMPLE
     if not _RUN_ID.match(run_id):

@@ -6,7 +6,7 @@ import argparse
 import signal
 from typing import Any
 
-from .common import add_config, named, say, table
+from .common import add_config, named, say, say_json, table
 
 HELP = """\
 Trains on 25, 50, 75 and 100 % of the labels, each time on this machine, and says whether more labels still pay:
@@ -46,9 +46,7 @@ def run(args: argparse.Namespace) -> int:
             signal.signal(number, _leave)
     found = curve.make(config, info.name, schemas, params, (lambda line: None) if args.json else say)
     if args.json:
-        import json
-
-        say(json.dumps(found, indent=1, ensure_ascii=False))
+        say_json(found)
     else:
         for name, one in found["schemas"].items():
             say(f"\n{name}\n{_table(one)}\n\n{one['words']}")

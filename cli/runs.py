@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ..schema.errors import UsageError
-from .common import add_config, say, table, task_dir, took, when
+from .common import add_config, say, say_json, table, task_dir, took, when
 from .main import as_called
 
 HELP = """\
@@ -31,9 +31,7 @@ def run(args: argparse.Namespace) -> int:
     store = open_store(task_dir(args.config))
     runs = store.runs(args.limit) if store else []
     if args.json:
-        import json
-
-        say(json.dumps([record(r) for r in runs], indent=1, ensure_ascii=False))
+        say_json([record(r) for r in runs])
         return 0
     if not runs:
         say(as_called("no runs in this project yet; potato training run starts one"))

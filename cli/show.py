@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .common import full_disk, say, task_dir, took, when
+from .common import full_disk, say, say_json, task_dir, took, when
 from .scores import published, scores
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def run(args: argparse.Namespace) -> int:
     store = lookup.open_store(where.task_dir)
     found = lookup.find(store, args.run)
     if args.json:
-        import json
-
-        say(json.dumps(record(found), indent=1, ensure_ascii=False))
+        say_json(record(found))
         return 0
     facts = found.facts
     rows: list[tuple[str, Any]] = [

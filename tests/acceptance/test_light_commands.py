@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 
@@ -69,3 +71,21 @@ def test_without_any_stream_a_command_does_its_work(arguments, project):
         cwd=project("review-project"), capture_output=True, text=True,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (2 if arguments == ["nonsense"] else 0, "", "")
+
+
+def test_what_another_program_reads_is_utf8_on_any_terminal(project):
+    root = project("review-project")
+    config = root / "config.yaml"
+    config.write_text(config.read_text().replace("sentiment", "grün") + """
+  backends:
+    cluster: {type: slurm, host: h, remote_dir: /s, gres: "gpu:1", env: {WORD: "é日"}}
+""")
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "potato_training.cli", *arguments], cwd=root, stdin=subprocess.DEVNULL,
+            capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        ).stdout.decode()
+
+    assert "export WORD='é日'" in call("compile", "--backend", "cluster")
+    assert json.loads(call("compile", "--backend", "cluster", "--json"))["schemas"] == ["grün"]
