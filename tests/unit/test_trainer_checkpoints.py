@@ -6,35 +6,42 @@ from types import SimpleNamespace
 
 import pytest
 from potato_training.worker.failures import Cancelled
+from potato_training.worker.trainers import hf_loop, hf_precision
 from potato_training.worker.trainers.base import Handle
-
-torch = pytest.importorskip("torch")
-torch.set_num_threads(1)        # two that wait for each other spin, and on a busy machine against everybody else
-pytest.importorskip("safetensors")
-
-from potato_training.worker.trainers import hf_loop, hf_precision  # noqa: E402
-from potato_training.worker.trainers.hf_batches import Encoded  # noqa: E402
-from potato_training.worker.trainers.hf_checkpoint import Checkpoints  # noqa: E402
+from potato_training.worker.trainers.hf_batches import Encoded
+from potato_training.worker.trainers.hf_checkpoint import Checkpoints
 
 PARAMS = {"batch_size": 8, "gradient_accumulation": 1, "learning_rate": 0.05, "weight_decay": 0.01,
           "warmup_ratio": 0.2, "early_stopping": 2, "head_learning_rate": None}
 STEPS, EPOCHS = 5, 6            # five steps an epoch; the third epoch is the best, so it ends after the fifth
 
 
-class Model(torch.nn.Module):
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Imported when a test of this file runs: each process of the suite reads the file, and one runs its tests."""
+    global torch
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    torch.set_num_threads(1)    # two that wait for each other spin, and on a busy machine against everybody else
+
+
+def Model():
     """Bag of tokens with dropout and a running count, so that generator and buffers matter."""
 
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed = torch.nn.Embedding(20, 8)
-        self.dropout = torch.nn.Dropout(0.3)
-        self.classifier = torch.nn.Linear(8, 3)
-        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.embed = torch.nn.Embedding(20, 8)
+            self.dropout = torch.nn.Dropout(0.3)
+            self.classifier = torch.nn.Linear(8, 3)
+            self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, input_ids, **_):
-        self.seen += 1
-        return SimpleNamespace(logits=self.classifier(self.dropout(self.embed(input_ids).mean(dim=1))))
+        def forward(self, input_ids, **_):
+            self.seen += 1
+            return SimpleNamespace(logits=self.classifier(self.dropout(self.embed(input_ids).mean(dim=1))))
+
+    return Model()
 
 
 class Stopped(Exception):

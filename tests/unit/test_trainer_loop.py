@@ -5,13 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 from potato_training.worker.failures import OutOfMemory, TrainerError
+from potato_training.worker.trainers import hf_loop, hf_precision, hf_predict
 from potato_training.worker.trainers.base import Handle
-
-torch = pytest.importorskip("torch")
-torch.set_num_threads(1)        # two that wait for each other spin, and on a busy machine against everybody else
-
-from potato_training.worker.trainers import hf_loop, hf_precision, hf_predict  # noqa: E402
-from potato_training.worker.trainers.hf_batches import Encoded  # noqa: E402
+from potato_training.worker.trainers.hf_batches import Encoded
 
 PARAMS = {"batch_size": 8, "gradient_accumulation": 1, "learning_rate": 0.05, "weight_decay": 0.0, "warmup_ratio": 0.0,
           "early_stopping": 0, "head_learning_rate": None}
@@ -20,22 +16,33 @@ PARAMS = {"batch_size": 8, "gradient_accumulation": 1, "learning_rate": 0.05, "w
 FP32 = hf_precision.Precision("fp32", "cpu")
 
 
-class Small(torch.nn.Module):
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Imported when a test of this file runs: each process of the suite reads the file, and one runs its tests."""
+    global torch
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)    # two that wait for each other spin, and on a busy machine against everybody else
+
+
+def Small(room=None, labels=3):
     """Bag of tokens. ``room`` is how many items fit into memory at once."""
 
-    def __init__(self, room=None, labels=3):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed = torch.nn.Embedding(20, 8)
-        self.classifier = torch.nn.Linear(8, labels)
-        self.room = room
-        self.sizes = []
+    class Small(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.embed = torch.nn.Embedding(20, 8)
+            self.classifier = torch.nn.Linear(8, labels)
+            self.room = room
+            self.sizes = []
 
-    def forward(self, input_ids, **_):
-        self.sizes.append(len(input_ids))
-        if self.room is not None and len(input_ids) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return SimpleNamespace(logits=self.classifier(self.embed(input_ids).mean(dim=1)))
+        def forward(self, input_ids, **_):
+            self.sizes.append(len(input_ids))
+            if self.room is not None and len(input_ids) > self.room:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return SimpleNamespace(logits=self.classifier(self.embed(input_ids).mean(dim=1)))
+
+    return Small()
 
 
 class Run(Handle):
