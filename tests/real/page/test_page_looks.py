@@ -58,7 +58,7 @@ HOSTILE = '"><img src=x onerror="window.hurt=1"><script>window.hurt=1</script>\'
 
 def test_nothing_from_outside_becomes_html(window, study, write_project):
     """Item texts, labels, annotators' names, log lines, host names, metrics, reasons: shown as they are."""
-    labels = [f"a{HOSTILE}", f"b{HOSTILE}"]
+    labels = [f"a{HOSTILE}", f"b{HOSTILE}" + "long" * 40]
     items = [{"id": f"{n}{HOSTILE}", "text": f"text {n} {HOSTILE}"} for n in range(60)]
     answers = {"ann": {item["id"]: {"sent": labels[n % 2]} for n, item in enumerate(items[:40])}}
     scheme = {"annotation_type": "radio", "name": "sent", "description": HOSTILE, "labels": labels}
@@ -91,6 +91,9 @@ def test_nothing_from_outside_becomes_html(window, study, write_project):
         assert "<script>window.hurt=1</script>" in shown, path
         assert "{{7*7}}" in shown
         assert page.locator("script").count() == 1
+        page.set_viewport_size({"width": 320, "height": 640})
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= 320, path
+        page.set_viewport_size({"width": 1200, "height": 900})
     assert w.site.get(f"api/runs/{run}").json["facts"]["machine"]["host"] == HOSTILE
     assert w.site.get(f"api/runs/{run}").headers["Content-Type"] == "application/json"
     assert w.site.get(f"runs/{run}/log").headers["Content-Type"].startswith("text/plain")
