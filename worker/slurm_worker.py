@@ -17,6 +17,7 @@ from .agent_worker import Trouble, WorkerHandle
 from .jobdir import JobDir
 from .slurm import Done, Look
 from .slurm_call import Clerk
+from .slurm_clock import NodeClock
 from .slurm_ladder import Ladder
 from .slurm_news import Bulletin
 from .slurm_queue import Queue
@@ -69,6 +70,7 @@ class SlurmWorker(WorkerHandle):
         self._queue = Queue(
             record, self._clerk, Share(jobdir, record, clock), job.poll_interval_s, bounds.query_s, clock)
         self._ladder = Ladder(clock)
+        self._node_clock = NodeClock(clock)
         self._over = False
         self._code: Optional[int] = None
         self._code_at = 0.0
@@ -113,6 +115,9 @@ class SlurmWorker(WorkerHandle):
 
     def heard(self, event: Mapping[str, Any]) -> None:
         """A worker that speaks, runs: often earlier than squeue says so."""
+        told = self._node_clock.heard(event)
+        if told:
+            self._bulletin.log(told)
         host = event.get("host")
         ours = event.get("event") == "status" and event.get("attempt") == self.attempt and isinstance(host, str)
         if ours and not self._record.ran and self._record.job_id and not self._over:

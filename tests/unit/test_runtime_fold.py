@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from potato_training.runtime.known import _of_this_attempt
 from potato_training.runtime.fold import fold
+from potato_training.runtime.known import _of_this_attempt
 from potato_training.runtime.slurm.words import job_words
 
 JSON = st.recursive(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -43,6 +44,16 @@ def test_a_run_from_submission_to_predictions(slurm):
     (call,) = slurm.fake.calls("sbatch")
     assert call["argv"] == ["--parsable", "--job-name=potato-run-1", "job.sh"]
     assert call["cwd"] == slurm.bench.jobdir.root
+
+
+def test_a_node_whose_clock_is_ahead_is_named_and_nothing_relies_on_it(slurm):
+    slurm.fake.scenario(life=SOON)
+    slurm.clock(5)
+    ahead = {"host": "node07", "t": time.time() + 300, "trainer": "test", "state": "running"}
+    job = slurm.whole([["event", "status", ahead], *GOOD], keys={})
+    assert (job.result["exit_code"], job.result["reason"]) == (0, "finished")
+    (note,) = [e["msg"] for e in job.agent_events if "the clock of" in e.get("msg", "")]
+    assert re.fullmatch(r"note: the clock of node07 is (300|29\d) s ahead of that of \S+", note)
 
 
 def test_the_callers_variables_reach_none_of_the_commands(slurm):
