@@ -105,8 +105,7 @@ def _check_paths(root: Node, walker: Walker) -> None:
     named = [(key, root.get(key), "a path") for key in ("task_dir", "output_annotation_dir")]
     named += [(below + key, properties.get(key), "the name of a field") for key in ("id_key", "text_key")]
     for i, entry in enumerate(files.elements() if files else ()):
-        path = entry.get("path") if entry.kind == MAPPING else entry
-        named.append((f"data_files[{i}]", entry if path is None else path, "a path"))
+        named.append((f"data_files[{i}]", entry.get("path") or entry, "a path"))
     for path, node, what in named:
         if node is None:
             continue
