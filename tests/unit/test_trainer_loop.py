@@ -13,14 +13,12 @@ PARAMS = {"batch_size": 8, "gradient_accumulation": 1, "learning_rate": 0.05, "w
           "early_stopping": 0, "head_learning_rate": None}
 
 
-FP32 = hf_precision.Precision("fp32", "cpu")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def libraries():
     """Imported when a test of this file runs: each process of the suite reads the file, and one runs its tests."""
-    global torch
+    global torch, FP32
     torch = pytest.importorskip("torch")
+    FP32 = hf_precision.Precision("fp32", "cpu")
     torch.set_num_threads(1)    # two that wait for each other spin, and on a busy machine against everybody else
 
 
