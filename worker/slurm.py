@@ -34,10 +34,12 @@ _NEVER = re.compile(
     r"|AccountNotAllowed|QOSNotAllowed|Assoc(?:Grp|Max)\w*Per(?:Job|Node)\w*|QOS(?:Grp|Max|Min)\w*Per(?:Job|Node)\w*"
     r"|(?:Assoc|QOS)MaxWallDurationPerJob\w*|QOSMinGRES|QOSTimeLimit|AssociationTimeLimit|AssociationJobLimit"
 )
+#: Reasons of one that waits for a release: somebody holds it, or Slurm does after a launch that failed.
+_HELD = re.compile(r"JobHeld\w*|.*\bheld\b.*", re.IGNORECASE)
 #: What sbatch says when the controller may have taken the job all the same, or could not be asked.
 _WEATHER = re.compile(
     r"timed? ?out|contact slurm controller|connect|communicat|transmitted|unexpected message|temporar|standby"
-    r"|try again|no reply|socket|in progress|interrupted|protocol auth|munge|broken pipe", re.IGNORECASE)
+    r"|try again|no reply|\bsocket\b|in progress|interrupted|protocol auth|munge|broken pipe", re.IGNORECASE)
 
 
 class Done(NamedTuple):
@@ -247,6 +249,10 @@ def read_show(done: Done, job_id: str, name: str) -> Look:
 
 def never_starts(look: Look) -> bool:
     return look.state == "PENDING" and bool(_NEVER.fullmatch(look.reason))
+
+
+def held(look: Look) -> bool:
+    return look.waiting and bool(_HELD.fullmatch(look.reason))
 
 
 def flags(script: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from typing import Optional
 
 from . import protocol, slurm_why
@@ -19,6 +20,15 @@ FIRST_LINE_HINT = ("a startup file of your login shell (~/.bash_profile or ~/.pr
                    "or exec another shell, where nobody types")
 _TRIED, _ROOM = "room.tmp", 1 << 16
 NO_SBATCH_HINT = "not a login node, or a PATH set by login shells only: set PATH under `env`"
+#: What Slurm's words do not say themselves.
+_REFUSED = (
+    (r"MaxSubmitJob|GrpSubmitJob", "as many jobs as the account may have are in the queue: start the run again when "
+     "some have ended"),
+    (r"accounting/QOS policy", "more than the account may ask for: lower time, gres, mem or cpus_per_task, or wait "
+     "until its other jobs have ended"),
+    (r"node configuration is not available", "no node of the partition has that: lower gres, mem or cpus_per_task, or "
+     "another partition"),
+)
 
 
 def explain(jobdir: JobDir, record: Record, seen: Optional[Look], code: Optional[int], told: bool) -> Optional[Trouble]:
@@ -88,7 +98,8 @@ def _no_room(jobdir: JobDir, record: Record) -> Optional[Trouble]:
 def _refusal(words: str) -> Trouble:
     if words.endswith(NO_SBATCH):
         return Trouble("no_sbatch", words, NO_SBATCH_HINT)
-    return Trouble("sbatch", "sbatch refused the job: %s" % words, "mend the key of the config that it names")
+    hint = next((hint for said, hint in _REFUSED if re.search(said, words)), "mend the key of the config that it names")
+    return Trouble("sbatch", "sbatch refused the job: %s" % words, hint)
 
 
 def _why(jobdir: JobDir, record: Record, seen: Optional[Look]) -> Optional[str]:

@@ -47,6 +47,11 @@ class Bulletin:
             self._status(state, line, **({"node": look.node} if look.node else {}))
         if slurm.never_starts(look):
             self.warn("SLURM job %s will not start: waiting does not clear %s" % (self._record.job_id, look.reason))
+        elif slurm.held(look):
+            how = "`scontrol release %s` lets it go on" % self._record.job_id
+            if look.reason == "JobHeldAdmin":
+                how = "only the cluster's administrators can release it"
+            self.warn("SLURM job %s is held (%s): %s" % (self._record.job_id, look.reason, how))
 
     def requeued(self) -> None:
         self.warn("SLURM job %s was requeued: attempt %d" % (self._record.job_id, self.attempt))

@@ -40,6 +40,22 @@ def test_a_full_disk_or_a_spent_quota(jobdir, monkeypatch, number, code):
     assert end(jobdir, None, "TIMEOUT") == "SLURM job 42 ended before the worker finished: it reached its time limit"
 
 
+@pytest.mark.parametrize(("words", "hint"), [
+    ("AssocMaxSubmitJobLimit; Batch job submission failed: Job violates accounting/QOS policy (job submit limit, "
+     "user's size and/or time limits)", "start the run again when some have ended"),
+    ("QOSMaxCpuPerUserLimit; Batch job submission failed: Job violates accounting/QOS policy (job submit limit, "
+     "user's size and/or time limits)", "lower time, gres, mem or cpus_per_task, or wait"),
+    ("Batch job submission failed: Requested node configuration is not available", "no node of the partition has that"),
+    ("Batch job submission failed: Invalid qos specification", "mend the key of the config that it names"),
+])
+def test_what_a_refusal_wants_done(jobdir, words, hint):
+    record = Record(jobdir, "potato-x")
+    record.refused = words
+    trouble = slurm_end.explain(jobdir, record, None, None, False)
+    assert trouble.message == f"sbatch refused the job: {words}"
+    assert hint in trouble.hint
+
+
 def test_with_room_it_is_something_else_and_nothing_is_left_behind(jobdir):
     assert end(jobdir, None) == "SLURM job 42 ended before the first line of its script (exit code 1)"
     os.makedirs(jobdir.path("claim"))

@@ -7,9 +7,12 @@ import sys
 
 import pytest
 from potato_training.worker import slurm, slurm_why
+from potato_training.worker.jobdir import JobDir
 from potato_training.worker.slurm import Done, Doubtful, Look, Refused, Submitted
 from potato_training.worker.slurm_call import Call, has_program
 from potato_training.worker.slurm_ladder import Ladder
+from potato_training.worker.slurm_news import Bulletin
+from potato_training.worker.slurm_record import Record
 
 # --- submit --------------------------------------------------------------------------------------------
 
@@ -112,6 +115,22 @@ def test_how_a_state_reads():
     assert slurm.never_starts(Look("PENDING", "AssocMaxWallDurationPerJobLimit"))
     for reason in ("Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", "BeginTime", "JobHeldUser"):
         assert not slurm.never_starts(Look("PENDING", reason)), reason
+
+
+@pytest.mark.parametrize(("reason", "how"), [
+    ("JobHeldAdmin", "only the cluster's administrators can release it"),
+    ("JobHeldUser", "`scontrol release 42` lets it go on"),
+    ("job requeued in held state", "`scontrol release 42` lets it go on"),
+    ("launch failed requeued held", "`scontrol release 42` lets it go on"),
+    ("Priority", ""),
+])
+def test_a_job_that_somebody_holds(tmp_path, reason, how):
+    record = Record(JobDir(str(tmp_path)), "potato-x")
+    record.job_id = "42"
+    bulletin = Bulletin(record, 1)
+    bulletin.state(Look("PENDING", reason))
+    warnings = [e["msg"] for e in bulletin.take() if e.get("level") == "warning"]
+    assert warnings == ([f"SLURM job 42 is held ({reason}): {how}"] if how else [])
 
 
 # --- why ------------------------------------------------------------------------------------------------

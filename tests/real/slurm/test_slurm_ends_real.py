@@ -131,6 +131,7 @@ def test_a_job_that_is_held_after_a_requeue(login):
     study.cluster.run(["scontrol", "requeuehold", job_id])
     study.wait_until(lambda: study.run(run_id).attempt == 2 and study.run(run_id).state == "waiting", "its waiting")
     study.wait_until(lambda: re.search(r": \w+ \(.*held", study.log(run_id), re.IGNORECASE), "why it waits")
+    assert f"`scontrol release {job_id}` lets it go on" in study.log(run_id)
     study.cluster.run(["scontrol", "release", job_id])
     study.wait_until(lambda: study.cluster.hurry(job_id) and process.poll() is not None, "the end")
     output, code = study.finish(process)
