@@ -24,6 +24,7 @@ COMMANDS = {
     "completion": (".completion", "print the completion script of bash, zsh or tcsh"),
     "training run": (".run", "train a model, with live progress"),
     "training check": (".check", "say whether a run could start on a backend now"),
+    "training labels": (".labels", "what there is to learn from: answers, agreement, annotators"),
     "training curve": (".curve", "say whether more labels would make a better model"),
     "training runs": (".runs", "list the project's runs"),
     "training show": (".show", "everything recorded of a run"),

@@ -49,11 +49,11 @@ def _schema(schema: str, splits: Mapping[str, Any], labels: list[str], people: M
         notes += _doubt(shown, splits[shown])
         if not splits[shown].get("confusion"):
             notes.append("accuracy: the share of items whose labels are all right")
-    head = "\n".join(line for line in (schema, _agreement(people), table(rows)) if line)
+    head = "\n".join(line for line in (schema, agreement(people), table(rows)) if line)
     return "\n\n".join(part for part in (head, "\n".join(notes), per_label, matrix) if part)
 
 
-def _agreement(people: Mapping[str, Any]) -> str:
+def agreement(people: Mapping[str, Any]) -> str:
     """How far people agreed with each other, which tells how hard the question is."""
     if not people.get("annotations"):
         return ""

@@ -57,6 +57,16 @@ def test_the_record_says_who_where_with_what_and_how_long(study):
     assert "worker on" in study.potato("training", "logs", check=True).stdout
 
 
+def test_what_there_is_to_learn_from(many_schemes):
+    said = many_schemes.potato("training", "labels", check=True).stdout
+    assert said.splitlines()[0] == "60 items, 40 of them annotated, 3 annotators"
+    assert re.search(r"^delivery +53$", said, re.M) and "\nnote (text)\nnothing can train it\n" in said
+    found = json.loads(many_schemes.potato("training", "labels", "--json", check=True).stdout)
+    for who, one in found["schemes"]["topics"]["people"].items():
+        assert re.search(rf"^{who} +{one['annotations']} +{one['with_consensus']:.3f}$", said, re.M)
+    assert not many_schemes.places.root.exists()
+
+
 def test_one_run_over_every_scheme_that_can_be_trained(many_schemes):
     pytest.importorskip("sklearn")
     ran = many_schemes.potato("training", "run", "--trainer", "sklearn-text")

@@ -215,6 +215,22 @@ def test_the_summary_of_a_project(project):
     assert found["warnings"] == [] and found["machine_annotators"] == 0
 
 
+def test_the_summary_says_how_far_people_agree_and_who_does_not(new_project):
+    alone = {"annotation_type": "multiselect", "name": "unclear", "description": "?", "labels": ["unclear"]}
+    right = {f"i{n}": {"sentiment": "positive" if n % 2 else "negative", "unclear": "unclear"} for n in range(1, 30)}
+    wrong = {f"i{n}": {"sentiment": "positive"} for n in range(1, 30)}
+    config = new_project(40, {"ann": right, "bob": right, "careless": wrong}, schemes=(RADIO, alone, NOTE))
+    told = summary(config, joined=True)["schemes"]
+    one = told["sentiment"]
+    assert (one["shared_items"], one["disagreements"], one["ties"]) == (29, 14, 0)
+    assert list(one["people"]) == ["ann", "bob", "careless"]
+    assert one["people"]["ann"]["with_consensus"] > 0.9 > 0.7 > one["people"]["careless"]["with_consensus"]
+    assert 0 < one["alpha"] < one["agreement"] < 1
+    assert told["unclear"]["people"]["ann"]["annotations"] == 29
+    assert "people" not in told["note"]
+    assert "people" not in summary(config)["schemes"]["sentiment"]
+
+
 def test_the_summary_leaves_out_items_that_have_gone(new_project):
     config = new_project(3, {"ann": {"i1": {"sentiment": "positive"}}, "bob": {"i9": {"sentiment": "positive"}}})
     found = summary(config)
