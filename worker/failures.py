@@ -108,7 +108,8 @@ def _full(error: BaseException, text: str, trainer: Optional[str], install_hint:
     # safetensors and tokenizers write from Rust and wrap the same failure in errors of their own.
     found = re.search(r"\(?os error (28|122|27)\)?|No space left on device|Disk quota exceeded", str(error))
     if found:
-        return _full(OSError(errno.ENOSPC, "full"), text, trainer, install_hint, directory)
+        number = errno.EFBIG if found.group(1) == "27" else errno.ENOSPC
+        return _full(OSError(number, "full"), text, trainer, install_hint, directory)
     return None
 
 

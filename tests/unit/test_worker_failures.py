@@ -56,6 +56,20 @@ def test_a_full_disk_names_host_and_directory(error, tmp_path):
     assert found.code == "disk_full" and found.exit_code == 1
 
 
+@pytest.mark.parametrize("error", [
+    OSError(27, "File too large"), RuntimeError("Error while serializing: I/O error: File too large (os error 27)")])
+def test_a_file_size_limit_is_no_full_disk(error, tmp_path):
+    found = explain(error, "x", directory=str(tmp_path))
+    assert found.message == f"a file grew over the file size limit (ulimit -f) in {socket.gethostname()}:{tmp_path}"
+    assert "free some space" not in found.hint
+
+
+def test_a_label_in_a_message_is_on_one_line_and_short():
+    assert failures.quoted("pizza") == '"pizza"'
+    assert failures.quoted('a "b"\nc') == '"a \\"b\\"\\nc"'
+    assert len(failures.quoted("x" * 5000)) < 100
+
+
 def test_an_error_of_ours_is_left_as_it_is():
     error = failures.TrainerError("a", "b")
     assert explain(error) is error
