@@ -60,6 +60,20 @@ def test_code_that_breaks_off_is_never_taken_for_whole(ssh, host, over_ssh, code
     assert list((host.root / "code").iterdir()) == []
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_others_could_write_to_is_closed_to_them(ssh, host, over_ssh, code_tar, shell):
+    """As a umask of 002 leaves it, or a default ACL of a project's disk."""
+    for name in ("code", "jobs"):
+        (host.root / name).mkdir(parents=True)
+        (host.root / name).chmod(0o775)
+    files = ssh(python="/bin/true")
+    assert over_ssh(files["probe.sh"], CODE, "-", "", shell=shell, env=host.env).values["root"] == [str(host.root)]
+    assert over_ssh(files["receive_code.sh"], CODE, tail=code_tar(), shell=shell, env=host.env).end == 0
+    assert over_ssh(files["launch.sh"], CODE, tail=b"hello\n", shell=shell, env=host.env).end == 0
+    modes = {name: (host.root / name).stat().st_mode & 0o777 for name in ("code", "jobs", "jobs/example")}
+    assert modes == {"code": 0o755, "jobs": 0o755, "jobs/example": 0o700}
+
+
 def test_two_servers_bring_the_same_code_at_once(ssh, host, over_ssh, code_tar, wait_until):
     from concurrent.futures import ThreadPoolExecutor
 

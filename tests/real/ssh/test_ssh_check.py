@@ -362,6 +362,14 @@ def test_a_remote_dir_that_cannot_be_written(remote):
     assert "cannot write to /proc/nothing" in run.reason
 
 
+def test_code_that_another_account_has_laid_out_is_never_run(remote, lab):
+    """A directory that everyone may write to, and somebody was there first."""
+    shared = lab.root / "shared"
+    (shared / "code").mkdir(parents=True)
+    shared.chmod(0o777)
+    both(remote(remote_dir=str(shared)), f"{shared}/code on ")
+
+
 @pytest.fixture
 def small_disk(lab):
     """A file system of its own in the account's home, nearly full."""

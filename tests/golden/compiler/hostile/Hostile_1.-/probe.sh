@@ -50,6 +50,11 @@ potato_sizes() ( # DIRECTORY LIST: as they are now
   cd -- "$1" && sed 's/^[0-9]* //' "$2" | LC_ALL=C xargs ls -ln 2> /dev/null | awk '{ print $5, $NF }'
 )
 
+potato_private() { # DIRECTORY: this account's alone, since what lies in it is run; umask is not asked under default ACLs
+  [ -d "$1" ] || { mkdir -p -- "$1" && chmod 700 -- "$1"; } || potato_fail "$(uname -n) cannot make $1"
+  chmod go-w -- "$1" 2> /dev/null || potato_fail "$1 on $(uname -n) is another account's: remote_dir must be one's own"
+}
+
 IFS= read -r potato_code || potato_fail "nobody said which code to look for"
 IFS= read -r potato_socket || potato_fail "nobody named a socket"
 potato_say host "$(uname -n)"
@@ -58,6 +63,9 @@ potato_say home "$HOME"
 # model_training.backends.Hostile_1.-.remote_dir
 potato_root="/shared/\`id\` *? [x] {y} ~z/#1 -rf \\ "'“'"curly"'”'" ‘single’ é 日本"
 mkdir -p -- "$potato_root" && [ -w "$potato_root" ] || potato_fail "$(uname -n) cannot write to $potato_root"
+for potato_folder in "$potato_root/code" "$potato_root/jobs" "$potato_root/venvs"; do
+  [ ! -d "$potato_folder" ] || potato_private "$potato_folder"
+done
 potato_say root "$potato_root"
 potato_say free_kb "$(df -Pk -- "$potato_root" | awk 'END { print $4 }')"
 potato_place=$potato_root/code/$potato_code

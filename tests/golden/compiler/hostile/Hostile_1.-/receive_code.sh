@@ -31,6 +31,11 @@ potato_sizes() ( # DIRECTORY LIST: as they are now
   cd -- "$1" && sed 's/^[0-9]* //' "$2" | LC_ALL=C xargs ls -ln 2> /dev/null | awk '{ print $5, $NF }'
 )
 
+potato_private() { # DIRECTORY: this account's alone, since what lies in it is run; umask is not asked under default ACLs
+  [ -d "$1" ] || { mkdir -p -- "$1" && chmod 700 -- "$1"; } || potato_fail "$(uname -n) cannot make $1"
+  chmod go-w -- "$1" 2> /dev/null || potato_fail "$1 on $(uname -n) is another account's: remote_dir must be one's own"
+}
+
 # model_training.backends.Hostile_1.-.remote_dir
 potato_store="/shared/\`id\` *? [x] {y} ~z/#1 -rf \\ "'“'"curly"'”'" ‘single’ é 日本"/code
 IFS= read -r potato_code || potato_fail "nobody said which code this is"
@@ -39,7 +44,8 @@ potato_copy=$potato_store/.$potato_code.$$
 potato_clean() { rm -rf -- "$potato_copy" "$potato_copy.old"; }
 trap potato_clean EXIT
 trap 'exit 1' HUP INT TERM
-mkdir -p -- "$potato_copy" || potato_fail "$(uname -n) cannot make $potato_copy"
+potato_private "$potato_store"
+potato_private "$potato_copy"
 { ( cd -- "$potato_copy" && tar -xomf - ) && potato_whole "$potato_copy" "$potato_copy/$potato_code"; } ||
   potato_fail "the copy of the code to $(uname -n) broke off"
 

@@ -39,8 +39,13 @@ potato_whole_venv() { # STAMP
   [ -s "$potato_venv/COMPLETE" ] && [ -s "$potato_venv/FILES" ] &&
     [ "$(cat -- "$potato_venv/COMPLETE")" = "$1" ] && [ -z "$(potato_gone)" ]
 }
+potato_private() { # DIRECTORY: this account's alone, since what lies in it is run; umask is not asked under default ACLs
+  [ -d "$1" ] || { mkdir -p -- "$1" && chmod 700 -- "$1"; } || potato_fail "$(uname -n) cannot make $1"
+  chmod go-w -- "$1" 2> /dev/null || potato_fail "$1 on $(uname -n) is another account's: remote_dir must be one's own"
+}
 potato_now=$(potato_stamp) || potato_fail "$potato_python does not run on $(uname -n)"
-mkdir -p -- "$potato_venv" || potato_fail "$(uname -n) cannot make $potato_venv"
+potato_private "${potato_venv%/*}"
+potato_private "$potato_venv"
 
 # One at a time: the lock is descriptor 9's, and ends with this shell, however it ends. 3 is our stdin.
 exec 3<&0 9>> "$potato_venv.lock"

@@ -28,13 +28,18 @@ potato_sizes() ( # DIRECTORY LIST: as they are now
   cd -- "$1" && sed 's/^[0-9]* //' "$2" | LC_ALL=C xargs ls -ln 2> /dev/null | awk '{ print $5, $NF }'
 )
 
+potato_private() { # DIRECTORY: this account's alone, since what lies in it is run; umask is not asked under default ACLs
+  [ -d "$1" ] || { mkdir -p -- "$1" && chmod 700 -- "$1"; } || potato_fail "$(uname -n) cannot make $1"
+  chmod go-w -- "$1" 2> /dev/null || potato_fail "$1 on $(uname -n) is another account's: remote_dir must be one's own"
+}
+
 # The job directory, with the code as hard links: dropping old code never breaks a job that waits.
 # model_training.backends.slurm-export.remote_dir
 potato_root="$HOME"/'pt'
 potato_job="$HOME"/'pt/jobs/example'
 IFS= read -r potato_code || potato_fail "nobody said which code to use"
 case $potato_code in '' | *[!0-9a-f]*) potato_fail "no such code" ;; esac
-mkdir -p -- "$potato_job" || potato_fail "$(uname -n) cannot make $potato_job"
+for potato_folder in "$potato_root/code" "$potato_root/jobs" "$potato_job"; do potato_private "$potato_folder"; done
 potato_laid=$potato_job/code # with a list of its own: a job may outlast a copy of another version
 if [ ! -f "$potato_laid/potato_training/worker/agent.py" ] ||
   { [ -f "$potato_laid/files" ] && ! potato_whole "$potato_laid" "$potato_laid/files"; }; then
