@@ -215,7 +215,7 @@ def test_what_a_login_shell_does_at_its_end_is_not_the_prelude(job, fake_slurm, 
 
 
 @pytest.mark.parametrize("prelude", [
-    ["set -u", "cd /", "umask 0", "trap 'echo mine' EXIT", "trap '' TERM"],
+    ["set -uC", "cd /", "umask 0", "trap 'echo mine' EXIT", "trap '' TERM"],
     ["f() { false || true; }", "f", "x=$(false; echo y)", "echo \"$x\"", "! false", "false || true"],
     ["if [ -e /dev/null ]; then", "  export DONE=yes", "fi"],
     ["cat > made <<EOF", "#SBATCHES are fine here, and $HOME", "EOF"],
@@ -298,8 +298,10 @@ def test_a_startup_file_that_sets_what_slurm_sets(job, fake_slurm, tmp_path):
     told = {"SLURM_JOB_ID": "777", "SLURM_JOBID": "777", "SLURM_RESTART_COUNT": "3", "SLURM_SUBMIT_DIR": "/tmp",
             "SLURMD_NODENAME": "elsewhere", "CUDA_VISIBLE_DEVICES": "7"}
     lines = "".join(f"export {name}={value}\n" for name, value in told.items())
-    (tmp_path / ".profile").write_text(f"{lines}cd /\nexport MINE=kept\n")
+    (tmp_path / ".profile").write_text(f"{lines}cd /\nexport MINE=kept\nset -euC\n")
     here = job(gres="gpu:1")
+    for name in ("worker.pid.tmp", "exit_code.tmp"):  # of an attempt that was killed, in the way of noclobber
+        (here.root / name).touch()
     job_id = here.submit(env={**fake_slurm.env, "HOME": str(tmp_path)})
     fake_slurm.tick()
     here.wait_until(lambda: here.events("started"), "the worker")
@@ -309,8 +311,8 @@ def test_a_startup_file_that_sets_what_slurm_sets(job, fake_slurm, tmp_path):
         "SLURM_JOB_ID": job_id, "SLURM_JOBID": job_id, "SLURM_RESTART_COUNT": None, "SLURM_SUBMIT_DIR": str(here.root),
         "SLURMD_NODENAME": fake_slurm.job(job_id)["node"], "CUDA_VISIBLE_DEVICES": "0"}
     assert seen["MINE"] == "kept"
-    here.leave(0)
-    assert here.ended(job_id) == "0\n"
+    fake_slurm.run("scancel", "--full", "--signal=TERM", job_id)
+    assert here.ended(job_id) == "4\n"
 
 
 def test_two_signals_at_any_moment_give_the_workers_code(job, fake_slurm):

@@ -26,6 +26,7 @@
 #SBATCH --comment="my $HOME, \"quoted\" #1"
 #SBATCH --licenses=matlab:1
 
+set +euC # whatever a startup file has set
 # What Slurm has told this job, as it was before the login shell's startup files: those may have set the same names.
 if [ -r "/proc/$$/environ" ]; then
   unset SLURM_RESTART_COUNT
@@ -139,7 +140,7 @@ if [ -d /opt/site ]; then
   source /opt/site/init.sh
 fi
 module load cuda/12.4
-set +eEu
+set +eEuC
 trap - ERR
 trap 'potato_fail "the job was stopped before the worker started" 4' TERM
 umask 077

@@ -14,6 +14,7 @@
 #SBATCH --comment="$(id) \\ \"x\" 'y' # z"
 #SBATCH --wckey=
 
+set +euC # whatever a startup file has set
 # What Slurm has told this job, as it was before the login shell's startup files: those may have set the same names.
 if [ -r "/proc/$$/environ" ]; then
   unset SLURM_RESTART_COUNT

@@ -7,6 +7,7 @@
 # model_training.backends.slurm-export.sbatch_args
 #SBATCH --export=NONE
 
+set +euC # whatever a startup file has set
 # What Slurm has told this job, as it was before the login shell's startup files: those may have set the same names.
 if [ -r "/proc/$$/environ" ]; then
   unset SLURM_RESTART_COUNT

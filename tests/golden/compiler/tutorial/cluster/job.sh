@@ -9,6 +9,7 @@
 #SBATCH --gres=gpu:1
 #SBATCH --time=04:00:00
 
+set +euC # whatever a startup file has set
 # What Slurm has told this job, as it was before the login shell's startup files: those may have set the same names.
 if [ -r "/proc/$$/environ" ]; then
   unset SLURM_RESTART_COUNT
@@ -86,7 +87,7 @@ trap 'potato_code=$? potato_line="it ended the job at: $BASH_COMMAND"
   [ -n "$potato_done" ] || potato_fail "prelude failed (exit $potato_code): $potato_line"' EXIT
 set -eE
 module load cuda/12.4
-set +eEu
+set +eEuC
 trap - ERR
 trap 'potato_fail "the job was stopped before the worker started" 4' TERM
 umask 077
