@@ -165,10 +165,16 @@ def test_queries_that_fail_for_a_while(fake_slurm, here):
     assert queue(fake_slurm, job_id) == "RUNNING"
 
 
-def test_a_query_that_hangs(fake_slurm, here):
+def test_a_query_that_hangs(fake_slurm, here, wait_until):
     fake_slurm.scenario(calls={"squeue": [{"hang": True}]})
-    with pytest.raises(subprocess.TimeoutExpired):
-        fake_slurm.run("squeue", "-h", timeout=1)
+    process = subprocess.Popen(["squeue", "-h"], env=fake_slurm.env)
+    try:
+        wait_until(lambda: fake_slurm.calls("squeue"), "the call")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+    finally:
+        process.kill()
+        process.wait()
     assert len(fake_slurm.calls("squeue")) == 1
 
 
@@ -180,7 +186,7 @@ def test_a_call_that_waits_for_the_clock(fake_slurm, here, wait_until):
     fake_slurm.tick(6)
     assert process.poll() is None
     fake_slurm.tick(1)
-    assert process.communicate(timeout=30)[0] == "4242\n"
+    assert process.communicate(timeout=90)[0] == "4242\n"
 
 
 def test_every_call_is_written_down(fake_slurm, here):

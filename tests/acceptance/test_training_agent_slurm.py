@@ -20,13 +20,14 @@ spec.loader.exec_module(training_agent)
 
 
 @pytest.fixture
-def shared():
+def shared(wait_until):
     """A folder that is not below /tmp, where an agent would refuse to work."""
     cache = Path.home() / ".cache" / "potato-training-tests"
     cache.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="shared-", dir=cache))
     yield folder
-    shutil.rmtree(folder)
+    # a job that is just ending may still write into it
+    wait_until(lambda: shutil.rmtree(folder, ignore_errors=True) or not folder.exists(), "the removal")
 
 
 class Login:

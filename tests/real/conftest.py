@@ -136,7 +136,7 @@ class SlurmCluster:
              f"--log-file={home}/log", f"--seed-file={home}/seed", "--num-threads=2"],
             user="munge", group="munge", extra_groups=[], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        self._until(lambda: (home / "socket").exists(), 20, "munged made no socket")
+        self._until(lambda: (home / "socket").exists(), 60, "munged made no socket")
 
     def start_daemon(self, name: str, view=()) -> None:
         """Starts slurmctld, or the slurmd of a node; ``view``: words before its command."""
@@ -155,9 +155,9 @@ class SlurmCluster:
         """Ends a daemon that ``start_daemon`` started (slurmctld, n1, n2)."""
         daemon = self.daemons.pop(name)
         daemon.send_signal(signum)
-        daemon.wait(30)
+        daemon.wait(60)
 
-    def wait_nodes(self, seconds: float = 60) -> None:
+    def wait_nodes(self, seconds: float = 90) -> None:
         def ready() -> bool:
             self._alive()
             out = self.run(["sinfo", "-h", "-N", "-o", "%N %T"], check=False).stdout
@@ -233,7 +233,7 @@ class SlurmCluster:
             self.run(["scancel", *how, "--user=root"], check=False)
         self._until(lambda: not self.run(["squeue", "-h"], check=False).stdout.strip(), 60, "jobs remain")
 
-    def wait_empty(self, job_id: str, seconds: float = 60) -> None:
+    def wait_empty(self, job_id: str, seconds: float = 90) -> None:
         """Waits until the queue knows the job no more: nothing of it is completing."""
         self._until(lambda: not self.run(["squeue", "-h", "-j", job_id], check=False).stdout.strip(), seconds,
                     f"job {job_id} remains")
@@ -248,7 +248,7 @@ class SlurmCluster:
             self.run(["scontrol", "update", f"jobid={job_id}", "starttime=now"], check=False)
         return True
 
-    def wait_job(self, job_id: str, *states: str, seconds: float = 60) -> dict[str, str]:
+    def wait_job(self, job_id: str, *states: str, seconds: float = 90) -> dict[str, str]:
         """Waits until the job is in one of ``states`` (RUNNING, COMPLETED, ...) and shows it."""
         end = time.monotonic() + seconds
         while True:

@@ -132,7 +132,7 @@ def test_a_group_outlives_its_leader_and_can_still_be_ended(leader, wait_until):
     identity = Identity.of(leader.pid)
     assert len(identity.group()) == 2
     assert identity.signal_group(signal.SIGTERM)
-    leader.wait(30)
+    leader.wait(60)
     assert not identity.is_alive()
     assert len(identity.group()) == 1
     assert identity.kill_group()

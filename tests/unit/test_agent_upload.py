@@ -103,7 +103,7 @@ def test_an_answer_to_the_headers_is_heard(door):
     def talk(connection):
         head(connection)
         connection.sendall(b"HTTP/1.1 413 No\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(why) + why)
-        over.wait(30)
+        over.wait(60)
 
     answer = door(talk).upload("/x", io.BytesIO(BODY), len(BODY), {})
     over.set()

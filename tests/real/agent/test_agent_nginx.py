@@ -82,8 +82,8 @@ class Nginx:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(30)
-        shutil.rmtree(self.root)
+        self.process.wait(60)
+        shutil.rmtree(self.root, ignore_errors=True)
 
 
 @pytest.fixture

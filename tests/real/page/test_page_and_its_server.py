@@ -53,7 +53,7 @@ def test_a_server_killed_in_each_state_with_two_tabs_and_an_api_client(window, s
     strike()
     for tab in tabs:
         tab.locator("#region-now").get_by_role("link", name=running).wait_for()
-        assert queued in tab.locator(".queue li").inner_text()
+        tab.locator(".queue li").filter(has_text=queued).wait_for()
     told = w.site.get("api/status").json
     assert told["running"]["run_id"] == running and [run["run_id"] for run in told["queue"]] == [queued]
     page.get_by_role("button", name="Stop and keep").click()
@@ -120,7 +120,7 @@ def test_a_push_goes_on_without_its_tab(window, study, server, hub, tmp_path):
     assert page.get_by_text("Push to the Hugging Face Hub").count() == 0
     hub.gate.set()
     page.get_by_role("link", name="me/reviews").wait_for()
-    assert "Pushed to me/reviews" in page.locator("#region-push").inner_text()
+    page.locator("#region-push").get_by_text("Pushed to me/reviews").wait_for()
     page.get_by_text("Push to the Hugging Face Hub").wait_for()
     assert set(hub.files) == {"README.md", "potato.json", "shares.json"}
 

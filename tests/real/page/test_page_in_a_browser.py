@@ -41,6 +41,8 @@ def test_start_and_watch_to_the_end(window):
     page.get_by_text("training 'sentiment'").first.wait_for()
     page.locator("#region-curves svg polyline.look-1").wait_for(state="attached")
     page.locator("#log").get_by_text("worker on").wait_for()
+    page.wait_for_function("document.title.startsWith('running: ')")
+    assert page.title() == f"running: {run} · Review Sentiment"
     assert page.evaluate("window.same") is True
     page.get_by_role("heading", name="Scores: sentiment").wait_for()
     assert page.evaluate("window.same") is None
@@ -58,8 +60,7 @@ def test_start_and_watch_to_the_end(window):
     assert all("model file" in line for line in lines)
     page.get_by_role("link", name="All runs").click()
     row = page.get_by_role("row", name=re.compile(run))
-    assert "succeeded" in row.inner_text()
-    assert "local (" in row.inner_text()
+    row.filter(has_text="succeeded").filter(has_text="local (").wait_for()
 
 
 def test_cancel_counts_down(window, study):
@@ -123,7 +124,7 @@ def test_the_queue_in_two_tabs_and_an_api_client_at_once(window, study):
     other.on("dialog", lambda dialog: dialog.accept())
     other.get_by_role("button", name=re.compile(f"Remove from the queue.*{second}")).click()
     page.locator(".queue li").nth(1).wait_for(state="detached")
-    assert third in page.locator(".queue li").inner_text()
+    page.locator(".queue li").filter(has_text=third).wait_for()
     for run in (third, first):
         assert w.site.post(f"api/runs/{run}/cancel").status == 200
     page.get_by_text("Nothing is running.").wait_for()

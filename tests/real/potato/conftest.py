@@ -229,7 +229,7 @@ class Potato:
 
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        self.process.wait(30)
+        self.process.wait(60)
 
     def admin(self):
         return Admin(self)

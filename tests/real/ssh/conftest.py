@@ -96,7 +96,7 @@ class Sshd:
             self.process = subprocess.Popen(
                 [*self.prefix, shutil.which("sshd", path=PATH), "-D", "-e", "-f", str(self.config)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while "Server listening" not in self.said():
             if self.process.poll() is not None or time.monotonic() > give_up:
                 pytest.skip(f"sshd does not start: {self.said()[-500:]}")
@@ -107,7 +107,7 @@ class Sshd:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(60)
 
     def children(self):
         """pids of the processes that serve connections, the ones that accounts' sessions hang on included."""

@@ -110,10 +110,10 @@ def test_a_job_that_could_not_be_launched(slurm):
 
 
 def test_cancelled_by_a_stranger_while_pending(slurm):
-    agent = started(slurm, HANG, life=[{"after": 9999, "state": "RUNNING"}], settle_s=60)
+    agent = started(slurm, HANG, life=[{"after": 9999, "state": "RUNNING"}], settle_s=900)
     slurm.wait_for_id()
     slurm.fake.run("scancel", "4242")
-    assert agent.wait(40) == 0      # nothing to settle: it never ran
+    assert agent.wait(90) == 0      # nothing to settle: it never ran
     assert slurm.error() == "SLURM job 4242 ended before the worker finished: it was cancelled from outside"
 
 

@@ -71,7 +71,7 @@ def test_its_agent_is_ended_first(slurm):
     child = release(slurm, "0")
     assert child.communicate(timeout=90)[0].startswith(f"ended={agent.pid}\n")
     assert child.returncode == 0
-    assert agent.wait(10) == -9
+    assert agent.wait(60) == -9
     assert slurm.fake.job("4242")["state"] in ("CANCELLED", "FAILED")
 
 
