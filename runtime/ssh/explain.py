@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..launchers import ConnectionLost, LaunchError, Unwelcome
-from .talk import Chatter, SshError
+from .talk import NO_ANSWER, Chatter, SshError
 
 _NOISE = re.compile(
     r"^(debug\d|Warning: Permanently added|Connection to .* closed|Shared connection|mux_client|OpenSSH_|"
@@ -39,6 +39,9 @@ def failure(host: str, error: SshError) -> LaunchError:
             "its administrator can allow them for this account in sshd_config: AllowStreamLocalForwarding yes",
         )
     hint = f"`ssh {host} true` must succeed from the server's account, without a prompt"
+    if error.code == 0 and str(error) == NO_ANSWER:
+        hint = ("our command was not run, or got no input: a forced command of that account (command=, ForceCommand), "
+                "or StdinNull in ~/.ssh/config")
     return ConnectionLost(f"ssh to {host} failed: {said}", hint)
 
 

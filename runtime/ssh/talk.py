@@ -22,6 +22,7 @@ _BLOCK = 1 << 16
 _CHATTER = 1 << 16
 _LONGEST_ANSWER = 16 << 20
 _LOOK_S = 0.2
+NO_ANSWER = "no answer"
 
 
 class SshError(Exception):
@@ -143,7 +144,7 @@ class Talk:
         if code == 255 or (code not in (None, 0) and not first):
             raise SshError("ssh ended", stderr=self.stderr(), code=code)
         if not first:
-            raise SshError("no answer", stderr=self.stderr(), code=code)
+            raise SshError(NO_ANSWER, stderr=self.stderr(), code=code)
         raise Chatter(first, stderr=self.stderr(), code=code)
 
     def answer(self, mark: bytes, until: float, on_value: Callable[[str, str], None] = lambda *_: None) -> Result:
