@@ -101,7 +101,8 @@ def test_a_key_at_a_path_of_any_characters_and_a_config_that_keeps_ssh_quiet(rem
 def test_a_config_that_was_written_for_sitting_at_a_terminal(remote, tmp_path):
     study = remote()
     lines = ("RequestTTY force", "RemoteCommand tmux attach", "PermitLocalCommand yes",
-             f"LocalCommand touch {tmp_path}/x", "ForwardX11 yes", "ForwardAgent yes", "VisualHostKey yes", "ForkAfterAuthentication yes")
+             f"LocalCommand touch {tmp_path}/x", "ForwardX11 yes",
+             "ForwardAgent yes", "VisualHostKey yes", "ForkAfterAuthentication yes")
     study.ssh_config(more="\n  ".join(lines))
     trained(study)
     assert not (tmp_path / "x").exists()
