@@ -31,7 +31,7 @@ class NodeClock:
         host, at = event.get("host"), event.get("t")
         if isinstance(host, str):
             self._node = host[:200]
-        if self._told or type(at) not in (int, float):
+        if self._told or isinstance(at, bool) or not isinstance(at, (int, float)):
             return ""
         age = self._wall() - at
         if self._since is None:
