@@ -165,6 +165,20 @@ class DecisionCalibrate(Trainer):
             scores = self._earlier(row.id)
             yield None if scores is None else calibration.apply(self.calibration, self.task.kind, scores)
 
+    def evaluate(self, examples: Sequence[Example], scores: Sequence[Sequence[float]]) -> Dict[str, Any]:
+        """The metrics; a calibration that does not hold on items that it was not fitted to is told of."""
+        found = super().evaluate(examples, scores)
+        earlier = [self._earlier(e.id) for e in examples]
+        if self.calibration["method"] != "none" and "ece" in found and None not in earlier:
+            rows, targets = [row for row in earlier if row], [e.target for e in examples]
+            before = _error(self.task.kind, rows, targets)
+            # Of some tens of items the calibration error goes up and down by itself: both must say so.
+            if found["ece"] > before and _worse(rows, scores, targets):
+                self.run.warn("'%s': on %d held-out items the calibration error is %.4f, and it was %.4f "
+                              "before: the new confidences may be worse than the old (they were fitted to %d items)"
+                              % (self.task.name, len(examples), found["ece"], before, self.n))
+        return found
+
     def predict(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         raise TrainerError("decision-calibrate has no model: it knows the items that an earlier run predicted")
 
@@ -208,6 +222,17 @@ def _error(kind: str, rows: Sequence[Sequence[float]], targets: Sequence[Any]) -
         chosen = [metrics.choose(kind, row) for row in rows]
         pairs = [(p, guess == t) for (guess, p), t in zip(chosen, targets)]
     return metrics.calibration_error([p for p, _ in pairs], [hit for _, hit in pairs])
+
+
+def _worse(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]], targets: Sequence[Any]) -> bool:
+    """Whether probabilities are further from what was true (Brier score) by more than the standard error of that."""
+    def brier(row: Sequence[float], target: Any) -> float:
+        true = target if isinstance(target, tuple) else (target,)
+        return sum((p - (k in true)) ** 2 for k, p in enumerate(row))
+    lost = [brier(b, t) - brier(a, t) for a, b, t in zip(old, new, targets)]
+    mean = sum(lost) / len(lost)
+    spread = math.sqrt(sum((d - mean) ** 2 for d in lost) / max(1, len(lost) - 1))
+    return mean > spread / math.sqrt(len(lost))
 
 
 def threshold(kind: str, k: int, rows: Sequence[Sequence[float]], targets: Sequence[Any],

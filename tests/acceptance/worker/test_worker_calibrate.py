@@ -58,6 +58,7 @@ def test_confidences_become_what_they_say(make_job, train, method):
         assert not said or sum(said) / len(said) > 0.5
     assert any(saved["thresholds"].values())
     assert any("flatters" in line and "held-out calibration error" in line for line in job.logs("info"))
+    assert not [w for w in job.logs("warning") if "may be worse" in w]
     assert any(re.search(r"of \d+ items are right [(]95 % sure: ", line) for line in job.logs("info"))
 
 
@@ -83,6 +84,22 @@ def test_items_that_the_earlier_run_did_not_predict_are_left_out(make_job):
     assert job.run() == 0, job.stderr
     assert {r["instance_id"] for r in job.predictions()} == known
     assert job.last["metrics"]["sentiment"]["test"]["n"] == 18
+
+
+def test_a_calibration_that_does_not_hold_on_other_items_is_told_of(make_job):
+    """Half sure and always right on the items that it is fitted to, half sure and half right on the test items."""
+    job = make_job("decision-calibrate", train=40, val=0, test=40, unlabeled=0, earlier="earlier.jsonl")
+    lines = []
+    for n, (split, row) in enumerate(read(job)):
+        truth = row["labels"]["sentiment"]
+        guess = truth if split == "train" or n % 2 else next(k for k in LABELS if k != truth)
+        lines.append({"instance_id": row["id"], "schema_name": "sentiment", "split": "unlabeled",
+                      "scores": {k: 0.5 if k == guess else 0.25 for k in LABELS}})
+    (job.dir / "earlier.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert job.run() == 0, job.stderr
+    told = [w for w in job.logs("warning") if "may be worse than the old" in w]
+    assert len(told) == 1 and "on 40 held-out items" in told[0] and "it was 0.0000 before" in told[0]
+    assert "fitted to 40 items" in told[0] and job.last["metrics"]["sentiment"]["test"]["ece"] > 0.3
 
 
 def test_what_would_make_it_worse_is_not_used(make_job):
