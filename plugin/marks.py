@@ -14,7 +14,7 @@ PATH = "/training/prelabels"
 
 
 def make_blueprint(prelabels: Prelabels, study: Study) -> flask.Blueprint:
-    """One route, for the signed-in annotator, about an item that he has not answered yet."""
+    """One route, for the signed-in annotator, about an item of his that he has not answered yet."""
     routes = flask.Blueprint("potato_training_marks", __name__)
 
     @routes.get(PATH)
@@ -23,7 +23,8 @@ def make_blueprint(prelabels: Prelabels, study: Study) -> flask.Blueprint:
         if not who:
             return flask.Response("{}", 401, mimetype="application/json")
         state = names.user_state(who)
-        answered = state is None or bool(state.get_label_annotations(item))
+        open_to_him = state is not None and item in state.get_assigned_instance_ids()
+        answered = not open_to_him or bool(state.get_label_annotations(item))
         found = {} if answered else prelabels.of(item, [s.name for s in study.last_config().schemes])
         body = json.dumps(found, ensure_ascii=True)
         return flask.Response(body, mimetype="application/json", headers={"Cache-Control": "no-store"})

@@ -83,6 +83,7 @@ def make_blueprint(intake: Intake, *, retry_after_s: float = 10.0) -> flask.Blue
     def predictions(run_id: str) -> flask.Response:
         sink = intake.open_predictions(who(), _checked(run_id))
         try:
+            _not_encoded()
             digest = _digest(flask.request.headers.get("Content-Digest"))
             length = flask.request.content_length
             if length is not None and length > sink.limit_bytes:
@@ -170,9 +171,14 @@ def _digest(header: str | None) -> str:
     return base64.b64decode(found[1]).hex()
 
 
-def _json_body(limit: int) -> tuple[dict[str, Any], int]:
+def _not_encoded() -> None:
+    """What is small on the way may be huge when it is unpacked: sizes are those of the bytes as they come."""
     if flask.request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise ProtocolError(415, {"error": "Content-Encoding is not taken"})
+
+
+def _json_body(limit: int) -> tuple[dict[str, Any], int]:
+    _not_encoded()
     return agent_bodies.read_json(_read, flask.request.content_length, limit)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cheroot.server import HeaderReader, comma_separated_headers
+from cheroot.server import HeaderReader
 
 _NAME = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
@@ -30,8 +30,8 @@ class StrictReader(HeaderReader):
                 continue  # as an environment knows it, it would be the one with a dash
             if name in found and name in _ONCE:
                 raise ValueError(f"{name.decode()} is told twice")
-            if name in found and name in comma_separated_headers:
-                value = found[name] + b", " + value
+            if name in found:
+                value = found[name] + (b"; " if name == b"Cookie" else b", ") + value
             found[name] = value
         length = found.get(b"Content-Length")
         if length is not None and not _LENGTH.fullmatch(length):

@@ -1,4 +1,4 @@
-"""Files as answers: always to be saved, never to be shown; with their size, and in parts for whoever goes on."""
+"""Files as answers: to be saved and never to be shown, but for logs; with their size, and in parts on demand."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ def file(opened: BinaryIO, name: str) -> flask.Response:
         answer.status_code = 206
         answer.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
     return _saved(answer, stop - start, name)
+
+
+def text(opened: BinaryIO) -> flask.Response:
+    """A log, to be read in the browser, as far as it goes now."""
+    size = os.fstat(opened.fileno()).st_size
+    answer = flask.Response(artifacts.blocks(opened, 0, size), mimetype="text/plain")
+    answer.headers["Content-Length"] = str(size)
+    return answer
 
 
 def _saved(answer: flask.Response, size: int, name: str) -> flask.Response:

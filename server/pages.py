@@ -13,7 +13,7 @@ import flask
 from ..runtime import places
 from ..runtime.store import Run
 from ..schema.errors import UserError
-from . import artifacts, asking, downloads, form, logtail, runpage, runtable, views
+from . import artifacts, asking, downloads, form, runpage, runtable, views
 from .door import Door
 from .errors import Refused
 from .eventindex import Indexes
@@ -86,7 +86,7 @@ def add_pages(routes: flask.Blueprint, shared: Shared) -> None:
         run = study.run(run_id)
         values = runpage.live_values(shared, run)
         told = {name: block("run_parts.html", name, **values) for name in ("head", "curves", "push")}
-        return fragments(told, over=not values["goes_on"])
+        return fragments(told, over=not values["goes_on"], title=runpage.title(run))
 
     @routes.post("/runs/<run_id>/cancel")
     def cancel(run_id: str) -> flask.Response:
@@ -129,8 +129,7 @@ def add_pages(routes: flask.Blueprint, shared: Shared) -> None:
         return text_file(study.run(run_id), places.AGENT_LOG)
 
     def text_file(run: Run, name: str) -> flask.Response:
-        part = logtail.last(study.run_dir(run) / name, 4 * 1024 * 1024)
-        return flask.Response(part.text, mimetype="text/plain")
+        return downloads.text(artifacts.regular(study.run_dir(run) / name, "this run has no such log"))
 
     @routes.get("/runs/<run_id>/predictions.jsonl")
     def predictions(run_id: str) -> flask.Response:

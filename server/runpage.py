@@ -40,6 +40,11 @@ def live_values(shared: Shared, run: Run) -> dict[str, Any]:
     }
 
 
+def title(run: Run) -> str:
+    """What a tab in the background tells."""
+    return f"{run.state}: {run.run_id}"
+
+
 def _series(shared: Shared, run: Run) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """{metric: {split: [(minutes, value)]}}: steps of train and epochs of val are not the same, time is."""
     found = shared.indexes.of(shared.study.run_dir(run) / places.EVENTS).curves()
@@ -63,6 +68,7 @@ def values(shared: Shared, run: Run, word: str) -> dict[str, Any]:
         "scores": [_scores(schema, splits, run) for schema, splits in views.metrics(run).items()],
         "insight": None if insight is None else [_insight(schema, one) for schema, one in insight.items()],
         "learning": learning.curves(shared.study.places, run),
+        "title": title(run), "agent_log": (run_dir / places.AGENT_LOG).is_file(),
         "log": log, "word": word, "found": logtail.matching(path, word) if word else [],
         "files": files, "files_size": size(sum(file.size for file in files)),
         "artifact_uri": (run.facts.get("report") or {}).get("artifact_uri", ""),

@@ -93,6 +93,7 @@
           const region = document.getElementById("region-" + name);
           if (region) put(region, html);
         }
+        if (told.title) document.title = told.title + document.title.slice(document.title.indexOf(" · "));
         await readLog();
         if (told.over && "reloadAtEnd" in live.dataset) {
           const here = new URL(window.location.href);  // what was said of the click is no news any more

@@ -192,7 +192,8 @@ def test_prelabels_are_marked_and_followed_while_the_config_is_broken(items, pre
     app = flask.Flask(__name__)
     app.secret_key = "x"
     app.register_blueprint(marks.make_blueprint(followed, study))
-    monkeypatch.setattr(names, "user_state", lambda name: SimpleNamespace(get_label_annotations=lambda item: {}))
+    state = SimpleNamespace(get_label_annotations=lambda item: {}, get_assigned_instance_ids=lambda: {"i1"})
+    monkeypatch.setattr(names, "user_state", lambda name: state)
     monkeypatch.setattr(names, "items", lambda: items)
     browser = app.test_client()
     with browser.session_transaction() as session:
@@ -207,6 +208,7 @@ def test_prelabels_are_marked_and_followed_while_the_config_is_broken(items, pre
     publish(("i2", "sentiment", "negative", 0.8))
     inside.look()
     assert items.shown("i2") == {"sentiment": {"label": "negative", "confidence": 0.8}}
+    assert browser.get(marks.PATH, query_string={"instance_id": "i2"}).json == {}, "an item of somebody else's"
 
 
 @pytest.mark.parametrize(("user", "key", "person"), [

@@ -138,3 +138,14 @@ def test_a_model_file_whose_name_is_no_text(looker):
     assert int(whole.headers["Content-Length"]) == len(whole.data)
     with tarfile.open(fileobj=BytesIO(whole.data)) as archive:
         assert {name.rpartition("/")[2] for name in archive.getnames()} == set(names.values())
+
+
+def test_a_log_is_whole_whatever_bytes_it_has(looker):
+    run = looker.run()
+    log = looker.study.places.run_dir(run) / "run.log"
+    log.write_bytes(b"first\n" + b"x" * 5_000_000 + b"\xff\xe2\x82\nhalf a l")
+    answer = looker.get(f"/runs/{run}/log")
+    assert answer.data == log.read_bytes()
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    assert looker.get(f"/runs/{run}/agent.log").status_code == 404
+    assert "Agent's log" not in looker.get(f"/runs/{run}").text

@@ -124,8 +124,13 @@ def test_a_connection_is_kept_after_a_refusal_of_something_small(server):
         assert server.connection.sock is server_socket
 
 
-def test_a_compressed_body_is_not_taken(server):
-    status, _, _ = server.ask("POST", f"{API_PREFIX}/claim", b"x", headers={"Content-Encoding": "gzip"})
+@pytest.mark.parametrize(("method", "path"), [
+    ("POST", f"{API_PREFIX}/claim"), ("POST", f"{JOB}/events"), ("PUT", f"{JOB}/predictions"),
+    ("POST", f"{JOB}/result"),
+])
+def test_a_compressed_body_is_not_taken(server, method, path):
+    headers = {"Content-Encoding": "gzip", "Content-Digest": server.digest(b"x")}
+    status, _, _ = server.ask(method, path, b"x", headers=headers)
     assert status == 415
 
 
