@@ -146,19 +146,25 @@ def _schemas(raw: Mapping[str, Any]) -> Tuple[SchemaSpec, ...]:
         if len(set(labels)) != len(labels):
             raise BadSpec("%slabels has a label twice" % where)
         for label in labels:
-            if any("\ud800" <= c <= "\udfff" for c in label):
-                raise BadSpec("%slabels: %s has half of a character, which no file of a model can hold"
-                              % (where, ascii(label)), "write the label anew")
+            _require_whole(label, where + "labels")
         kind = _get(entry, "kind", str, where=where)
         if kind not in KINDS:
             raise BadSpec("%skind: %r is none of %s" % (where, kind, ", ".join(KINDS)))
         name = _get(entry, "name", str, where=where)
+        _require_whole(name, where + "name")
         found.append(SchemaSpec(name, _get(entry, "annotation_type", str, "", where=where), kind, tuple(labels)))
     if not found:
         raise BadSpec("schemas is empty: nothing to train")
     if len({s.name for s in found}) != len(found):
         raise BadSpec("schemas names a scheme twice")
     return tuple(found)
+
+
+def _require_whole(text: str, where: str) -> None:
+    """BadSpec for half of a surrogate pair: a model's files, which are UTF-8, could not hold it."""
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise BadSpec("%s: %s has half of a character, which no file of a model can hold" % (where, ascii(text)),
+                      "write it anew")
 
 
 # --- parameters ---------------------------------------------------------------------------------
@@ -204,8 +210,10 @@ def _check_value(rule: Mapping[str, Any], value: Any, where: str) -> Any:
         _check_bounds(rule, value, where)
         if "integer" in kinds and "number" not in kinds and isinstance(value, float):
             return int(value)           # 2.0 is a whole number, and ranges take none with a point
-    if isinstance(value, str) and len(value) < rule.get("minLength", 0):
-        raise BadSpec("%s must not be empty" % where)
+    if isinstance(value, str):
+        _require_whole(value, where)
+        if len(value) < rule.get("minLength", 0):
+            raise BadSpec("%s must not be empty" % where)
     if isinstance(value, dict) and "properties" in rule:
         return check_params(rule, value, where)
     if isinstance(value, list) and "items" in rule:

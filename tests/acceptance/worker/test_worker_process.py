@@ -151,6 +151,7 @@ ROW = {"id": "1", "text": "x", "labels": {"sentiment": "pos"}}
     ({"schemas": [dict(SCHEMA, labels=["a", "\ud83d b"])]}, "schemas[0].labels: '\\ud83d b' has half of a character"),
     ({"schemas": [dict(SCHEMA, name="other")]}, "the bundle has no scheme 'other'"),
     ({"schemas": [dict(SCHEMA, labels=["neg", "neu", "pos"])]}, "are not those of the spec"),
+    ({"schemas": [dict(SCHEMA, name="\ud83d")]}, "schemas[0].name: '\\ud83d' has half of a character"),
     ({"params": {"stepz": 3}}, "params.stepz is not a parameter"),
     ({"params": {"steps": -1}}, "params.steps: -1 is less than 0"),
     ({"params": {"steps": "many"}}, "params.steps: 'many' is not of type integer"),
