@@ -2,14 +2,16 @@
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from potato_training.worker.bundle import Example
 from potato_training.worker.failures import Cancelled
 from potato_training.worker.trainers import hf_loop, hf_precision
-from potato_training.worker.trainers.base import Handle
+from potato_training.worker.trainers.base import Handle, Task
 from potato_training.worker.trainers.hf_batches import Encoded
-from potato_training.worker.trainers.hf_checkpoint import Checkpoints
+from potato_training.worker.trainers.hf_checkpoint import Checkpoints, fingerprint
 
 PARAMS = {"batch_size": 8, "gradient_accumulation": 1, "learning_rate": 0.05, "weight_decay": 0.01,
           "warmup_ratio": 0.2, "early_stopping": 2, "head_learning_rate": None}
@@ -229,3 +231,22 @@ def test_outside_a_run_there_is_no_place_for_them_and_none_are_made(tmp_path):
     assert within.directory == "here" and within.minutes == 0
     params["checkpoint_minutes"] = None
     assert hf_setup.checkpoints(Task("s", "nominal", ("a",), params, 0, "here"), str(tmp_path), [], [], Run()) is None
+
+
+def test_a_training_is_known_by_its_items_labels_parameters_and_the_model_s_own_bytes(tmp_path):
+    """A newer version of a model has files as long as before; a copy of it elsewhere is the same model."""
+    weights = bytes(range(256)) * 40_000
+    for name, data in {"a": weights, "copy": weights, "newer": weights[1:] + b"\0"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(data)
+        (tmp_path / name / "config.json").write_text("{}")
+    task = Task("s", "nominal", ("x", "y"), {"epochs": 1, "checkpoint_minutes": 10})
+    items = [Example("1", "half \ud83d", 0), Example("2", "b", 1)]
+
+    def mark(name="a", task=task, items=items):
+        return fingerprint(task, str(tmp_path / name), items, [])
+    assert mark() == mark("copy") == mark(task=replace(task, params={"epochs": 1, "checkpoint_minutes": 0}))
+    others = [mark("newer"), mark(task=replace(task, labels=("y", "x"))), mark(task=replace(task, seed=1)),
+              mark(task=replace(task, params={"epochs": 2})), mark(items=items[::-1]),
+              mark(items=[items[0], Example("2", "b", 0)])]
+    assert len({mark(), *others}) == 7

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 TENSORS, STATE, MARKER = "state.safetensors", "state.json", "COMPLETE"
 KEEP = 2
 SHARE = 20          # so many times what writing one took must pass before the next
+BLOCKS, BLOCK = 32, 1 << 15     # of a model's file, by which it is known again
 Found = Tuple[Dict[str, Any], Dict[str, Any]]
 
 
 def fingerprint(task: Task, directory: str, train: Sequence[Example], val: Sequence[Example]) -> str:
     """What a checkpoint must have been made from to be gone on with: labels, parameters, model and items."""
     params = {k: v for k, v in task.params.items() if k not in ("checkpoint_minutes", "processes")}
-    model = sorted((n, os.path.getsize(os.path.join(directory, n))) for n in os.listdir(directory)
+    model = sorted((n, _sampled(os.path.join(directory, n))) for n in os.listdir(directory)
                    if n.endswith((".safetensors", ".json")))
     digest = hashlib.sha256(json.dumps([task.kind, task.labels, params, task.seed, model], sort_keys=True).encode())
     for split in (train, val):
@@ -39,6 +40,18 @@ def fingerprint(task: Task, directory: str, train: Sequence[Example], val: Seque
         for example in split:
             row = json.dumps([example.id, example.text, example.target])
             digest.update(row.encode("ascii") + b"\n")
+    return digest.hexdigest()
+
+
+def _sampled(path: str) -> str:
+    """A digest of a file's size and of blocks all over it: quick for many gigabytes, and a newer version of a model,
+    whose files are as long as before, has other ones."""
+    size = os.path.getsize(path)
+    digest = hashlib.sha256(b"%d" % size)
+    with open(path, "rb") as f:
+        for n in range(BLOCKS):
+            f.seek(max(0, size - BLOCK) * n // (BLOCKS - 1))
+            digest.update(f.read(BLOCK))
     return digest.hexdigest()
 
 
