@@ -1,6 +1,7 @@
 """decision-calibrate from the command: which run it takes, what it refuses."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 from potato_training.runtime import earlier
@@ -24,7 +25,8 @@ def label_more(study, who, count):
 
 
 def test_the_last_model_s_predictions_are_calibrated_by_the_labels_since(study):
-    pytest.importorskip("sklearn")
+    if not find_spec("sklearn"):
+        pytest.skip("needs scikit-learn")
     study.potato("training", "run", "--trainer", "sklearn-text", check=True)
     (first,) = study.runs()
     fresh = label_more(study, "dora", 40)

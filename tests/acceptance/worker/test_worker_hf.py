@@ -10,6 +10,7 @@ import pytest
 
 # Looked for and not imported: each process of the suite would, and all that uses them is in others.
 pytestmark = pytest.mark.skipif(not (find_spec("torch") and find_spec("transformers")), reason="needs transformers")
+with_peft = pytest.mark.skipif(not find_spec("peft"), reason="needs peft")
 
 PIPELINE = """
 import json, sys
@@ -55,8 +56,8 @@ def test_the_saved_model_predicts_the_same_in_a_process_without_this_package(
         quick_job, models, model, lora, text_python):
     """As transformers' pipeline loads it, with some texts that are cut; a LoRA model also as its adapter, which holds
     all that was trained."""
-    if lora is not None:
-        pytest.importorskip("peft")
+    if lora is not None and not find_spec("peft"):
+        pytest.skip("needs peft")
     job = quick_job("hf-text-classification", params=params(models[model], lora=lora, max_length=12))
     assert job.run() == 0, job.stderr[-3000:]
     directory = job.dir / "artifacts" / "sentiment"
@@ -167,11 +168,11 @@ def test_it_does_what_any_trainer_must(models, conforms):
     conforms("hf-text-classification", model=models["bert"], epochs=1, batch_size=8)
 
 
+@with_peft
 @pytest.mark.parametrize("offline", ["1", None])
 def test_a_model_in_the_cache_is_found_without_a_network(make_job, models, tmp_path, offline):
     import shutil
 
-    pytest.importorskip("peft")
     if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no network namespaces here")
     cached = tmp_path / "hf" / "hub" / "models--some-org--tiny"
@@ -188,11 +189,11 @@ def test_a_model_in_the_cache_is_found_without_a_network(make_job, models, tmp_p
     assert adapter["base_model_name_or_path"] == "some-org/tiny"        # what another machine knows it by
 
 
+@with_peft
 def test_the_revision_that_was_asked_for_is_trained_and_written_down(make_job, models, tmp_path):
     """Two commits of one model in the cache: the newest, and one that a tag names."""
     import shutil
 
-    pytest.importorskip("peft")
     cached = tmp_path / "hf" / "hub" / "models--some-org--tiny"
     (cached / "refs").mkdir(parents=True)
     for tag, commit, model in (("main", "a" * 40, "bert"), ("v1", "b" * 40, "distilbert")):
@@ -212,8 +213,8 @@ def test_the_revision_that_was_asked_for_is_trained_and_written_down(make_job, m
     assert "hf download some-org/tiny --revision v2" in job.last["install_hint"]
 
 
+@with_peft
 def test_adapters_for_layers_that_are_not_there(quick_job, models):
-    pytest.importorskip("peft")
     job = quick_job("hf-text-classification", params=params(models["bert"], lora={"target_modules": ["attn"]}))
     assert job.run() == 1
     assert job.last["message"].startswith("lora.target_modules: the model has no layers attn ")
@@ -269,10 +270,8 @@ def test_a_local_model_needs_no_network(make_job, models):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_a_device_that_is_missing_falls_back_with_a_warning(quick_job, models):
-    import torch
-
-    if torch.cuda.is_available():
+def test_a_device_that_is_missing_falls_back_with_a_warning(quick_job, models, text_python):
+    if text_python("import torch; print(torch.cuda.is_available())") == "True\n":
         pytest.skip("it is not missing here")
     job = quick_job("hf-text-classification", params=params(models["bert"], epochs=1),
                    limits={"device": "cuda:0", "num_threads": 1})

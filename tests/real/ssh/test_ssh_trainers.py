@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,16 +52,28 @@ def test_sklearn_text(remote):
 
 @pytest.fixture(scope="module")
 def tiny_bert(tmp_path_factory):
-    """A model that trains in seconds, where every account can read it."""
-    pytest.importorskip("torch")
+    """A model that trains in seconds, where every account can read it. Made once for these versions."""
+    if not (find_spec("torch") and find_spec("transformers")):
+        pytest.skip("needs torch and transformers")
     path = ROOT / "tests" / "acceptance" / "worker" / "conftest.py"
     spec = importlib.util.spec_from_file_location("worker_models", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with tempfile.TemporaryDirectory(prefix="potato-tiny-") as folder:
         Path(folder).chmod(0o755)
-        subprocess.run([sys.executable, "-c", module.MAKE, folder, module.MODEL_WORDS], check=True,
-                       capture_output=True)
+        told = (module.MAKE, module.MODEL_WORDS, version("torch"), version("transformers"), version("tokenizers"))
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "potato-training-tests"
+        cache.mkdir(parents=True, exist_ok=True)
+        made = cache / f"models-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
+        with (cache / "models.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                new = made.with_suffix(".new")
+                shutil.rmtree(new, ignore_errors=True)
+                subprocess.run([sys.executable, "-c", module.MAKE, str(new), module.MODEL_WORDS], check=True,
+                               capture_output=True)
+                new.rename(made)
+        shutil.copytree(made, folder, dirs_exist_ok=True)
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
         yield f"{folder}/bert"
 
