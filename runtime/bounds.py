@@ -63,7 +63,7 @@ class Bounds(NamedTuple):
     #: Between two logins while a connection is lost: grows from the first to the second.
     login_first_s: float = 0.5
     login_most_s: float = 20.0
-    #: The same where the host refuses the login, or is not the one that is known: as often as no host shuts us out for.
+    #: Where it refuses the login, or is not the one that is known: as rarely as no host shuts anybody out for.
     unwelcome_first_s: float = 60.0
     unwelcome_most_s: float = 600.0
     #: The agent's own on a login node: one sbatch, one question, one scancel; so long answered lookups must have

@@ -1,8 +1,8 @@
 """Keeps a run and its agent within reach of each other: starts another agent, logs in again.
 
 A lost connection is the weather: it is shown beside the run's status and tried again with growing pauses,
-while the clock of the agent's silence, kept by others, decides how long that goes on. A host that refuses the login is
-tried less often: somebody has to do something first, and what that is stands in the log and on the page.
+while the clock of the agent's silence, kept by others, decides how long that goes on. Where a host refuses the login,
+somebody has to do something first: what that is stands in the log and on the page.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class Tether:
         self._relaunches = 0
         self._last_login = time.monotonic()
         self._next_try = 0.0
-        self._tries = -1            # since the last kind of failure
-        self._unwelcome = False
+        self._tries = 0
         self._since = 0.0           # unix time of the loss, for people
         self._why = ""
 
@@ -70,20 +69,14 @@ class Tether:
                 self._login()
             except ConnectionLost as error:
                 self._lose(str(error), error.hint, isinstance(error, Unwelcome))
-                self._next_try = time.monotonic() + self._pause(isinstance(error, Unwelcome))
+                pause = min(bounds().login_first_s * 2 ** min(self._tries, 20), bounds().login_most_s)
+                self._tries += 1
+                self._next_try = time.monotonic() + pause
                 return
             self._apart = False
             self._last_login = time.monotonic()
-            self._tries = -1
+            self._tries = 0
             self._find()
-
-    def _pause(self, unwelcome: bool) -> float:
-        """Until the next try; another kind of failure begins anew."""
-        self._tries = self._tries + 1 if unwelcome == self._unwelcome else 0
-        self._unwelcome = unwelcome
-        b = bounds()
-        first, most = (b.unwelcome_first_s, b.unwelcome_most_s) if unwelcome else (b.login_first_s, b.login_most_s)
-        return min(first * 2 ** min(self._tries, 20), most)
 
     def _lose(self, why: str, hint: str = "", unwelcome: bool = False) -> None:
         if not self._why:

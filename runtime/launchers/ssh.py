@@ -22,7 +22,7 @@ from ..ssh.line import Line, hang_up, new_private_name, stop_forward
 from ..ssh.plan import read_place, script, wanted_modules
 from ..ssh.probe import Probe, clock_note, read_probe
 from ..ssh.talk import Chatter, Result, SshError, Talk, new_mark, opening, run_script
-from . import ConnectionLost, Desk, LaunchError
+from . import ConnectionLost, Desk, LaunchError, Unwelcome
 
 #: Below this a host has no room for a run whatever its size.
 _LEAST_FREE_MB = 20
@@ -45,6 +45,9 @@ class SshLauncher:
         self._talk: Talk | None = None
         self._attached = False
         self._avoid_theirs = False
+        self._refusal: Unwelcome | None = None      # of the last login, while the host is left in peace
+        self._refusals = 0
+        self._knock_at = 0.0
 
     def started(self) -> bool:
         """Whether an earlier login got as far as the host; what it left there, the next one sees."""
@@ -80,6 +83,8 @@ class SshLauncher:
             raise
 
     def _log_in(self) -> Line:
+        if self._refusal and time.monotonic() < self._knock_at and not Line(self._facts, "").is_theirs():
+            raise self._refusal
         self._desk.step(f"connecting to {self.address}")
         directory = new_private_name()
         self._hold(self._held.and_control(directory))
@@ -90,7 +95,13 @@ class SshLauncher:
         except SshError as error:
             self._avoid_theirs = False
             self._hang_up()
-            raise failure(self.address, error) from None
+            why = failure(self.address, error)
+            if isinstance(why, Unwelcome):
+                pause = min(bounds().unwelcome_first_s * 2 ** min(self._refusals, 20), bounds().unwelcome_most_s)
+                self._refusal, self._knock_at = why, time.monotonic() + pause
+                self._refusals += 1
+            raise why from None
+        self._refusal, self._refusals = None, 0
         return line
 
     def _look(self, line: Line, there: str, known: bool) -> Probe | None:

@@ -53,6 +53,11 @@ class Line:
         self.session: Talk | None = None    # the agent's, as long as it lasts
         self._forwards: list[str] = []
 
+    def is_theirs(self) -> bool:
+        """Whether the user is logged in already: asking disturbs no host."""
+        theirs = with_control(self._theirs)
+        return theirs is not None and self._running(theirs)
+
     def up(self, *, avoid_theirs: bool = False) -> None:
         """Logs in, unless the user is logged in already. Raises SshError."""
         theirs = None if avoid_theirs else with_control(self._theirs)

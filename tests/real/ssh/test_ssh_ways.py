@@ -112,6 +112,24 @@ def test_a_config_that_was_written_for_sitting_at_a_terminal(remote, tmp_path):
     assert "StdinNull in ~/.ssh/config" in ran.stdout
 
 
+def test_the_users_own_connection_is_found_again_at_once_although_the_host_refuses_us(remote):
+    """A second factor: only the user can log in, and does so again."""
+    study = remote()
+    with own_master(study):
+        process, run_id = study.train("test-slow", steps=400, step_seconds=0.05)
+        study.reaches(run_id, "running")
+        ssh(study, "-O", "exit", "gpu.example.org")
+        study.wait_until(lambda: "a key that works without a prompt" in study.log(run_id), "the refusal")
+        done = ssh(study, "-M", "-N", "-f", "-o", "ControlPersist=yes", "-o", "PubkeyAuthentication=yes",
+                   "gpu.example.org")
+        assert done.returncode == 0, done.stderr
+        output, code = study.finish(process)
+        assert code == 0, output
+        assert "connected again after" in output
+        study.ssh_processes = list
+        study.nothing_is_left()
+
+
 def test_a_supervisor_killed_over_the_users_own_connection(remote):
     study = remote()
     with own_master(study):
