@@ -86,3 +86,20 @@ def test_the_predictions_are_given_out(site, study):
     path.unlink()
     path.symlink_to(study.config)
     assert site.get(f"runs/{run}/predictions.jsonl").status == 404
+
+
+def test_a_run_that_waits_for_its_agent_is_not_said_to_be_about_to_start(server, study):
+    """Nor is an agent that nobody has seen said to be ready."""
+    study.configure(backends={"lab": {"type": "agent"}})
+    site = server()
+    assert study.potato("training", "register", "lab").returncode == 0
+    checked = site.post("check", form={"trainer": "test-quick", "schemas": "sentiment", "backend": "lab"})
+    assert "lab: a run there waits until its agent asks" in checked.text
+    asked = {"trainer": "test-quick", "schemas": ["sentiment"], "backend": "lab"}
+    run = site.post("api/runs", asked).json["run_id"]
+    waits = "No agent has asked for work for lab"
+    study.wait_until(lambda: waits in study.run(run).step, "the reason why it waits")
+    now = site.get("").text.partition('id="region-now"')[2].partition('id="region-auto"')[0]
+    assert waits in now and "Nothing is running." in now and "about to start" not in now
+    assert site.post(f"api/runs/{run}/cancel").status == 200
+    study.ended(run)
