@@ -9,6 +9,7 @@ import tarfile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from potato_training.runtime.launchers import Unwelcome
 from potato_training.runtime.ssh import code, gpus
 from potato_training.runtime.ssh.connection import Ssh, remote_command
 from potato_training.runtime.ssh.explain import failure
@@ -35,6 +36,18 @@ def test_a_host_that_begins_with_a_dash_stays_a_host():
 def test_what_the_config_does_not_say_is_left_to_the_users_own():
     argv = Ssh("gpu").argv()
     assert not {"-l", "-p", "-i", "-S"} & set(argv)
+
+
+def test_the_users_config_has_no_say_in_what_a_kept_connection_is_told():
+    argv = Ssh("gpu", user="u", identity_file="/k", control="/tmp/100%/c").word("forward", "-R", "/a:/b")
+    assert argv == ("ssh", "-F", "none", "-S", "/tmp/100%%/c", "-O", "forward", "-R", "/a:/b", "--", "gpu")
+
+
+def test_a_startup_file_that_may_not_read_something_is_no_refused_login():
+    stderr = "bash: /etc/profile.d/x.sh: Permission denied\nConnection to gpu closed by remote host.\n"
+    assert not isinstance(failure("gpu", SshError("ssh ended", stderr=stderr, code=255)), Unwelcome)
+    refused = SshError("ssh ended", stderr="me@gpu: Permission denied (publickey).\n", code=255)
+    assert isinstance(failure("gpu", refused), Unwelcome)
 
 
 def test_a_result_prints_as_one_would_type_it():
