@@ -77,7 +77,7 @@ class SshLauncher:
             self._hang_up()
             if isinstance(error, Chatter) and not self._held.host:  # no script of ours ever ran there
                 self._hold(Held())
-            raise failure(self.address, error) from None
+            raise failure(line.ssh, error) from None
         except BaseException:
             self._hang_up()
             raise
@@ -95,7 +95,7 @@ class SshLauncher:
         except SshError as error:
             self._avoid_theirs = False
             self._hang_up()
-            why = failure(self.address, error)
+            why = failure(line.ssh, error)
             if isinstance(why, Unwelcome):
                 pause = min(bounds().unwelcome_first_s * 2 ** min(self._refusals, 20), bounds().unwelcome_most_s)
                 self._refusal, self._knock_at = why, time.monotonic() + pause

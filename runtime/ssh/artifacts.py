@@ -86,7 +86,7 @@ def fetch(line: Line, desk: Desk, facts: Mapping[str, Any]) -> Got:
     except OSError as error:
         return Got([f"the model files from {host} could not be stored: {error.strerror or error}"], whole=False)
     except SshError as error:
-        raise failure(host, error) from None
+        raise failure(line.ssh, error) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

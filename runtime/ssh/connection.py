@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,11 @@ class Ssh:
         """Says something to the kept connection at ``control``. The user's config is not read: what it forwards would
         be forwarded, or taken back, along with ours."""
         return (self.program, "-F", "none", "-S", _literal(self.control), "-O", verb, *options, "--", self.host)
+
+    def by_hand(self) -> str:
+        """What a person types to log in as we do."""
+        given = (("-l", self.user), ("-p", self.port), ("-i", self.identity_file))
+        return shlex.join(["ssh", *(str(word) for pair in given if pair[1] is not None for word in pair), self.host])
 
     def environment(self) -> dict[str, str]:
         """Our own, SSH_AUTH_SOCK included; but nobody is there to type into a window that asks for a password."""

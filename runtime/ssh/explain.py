@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..launchers import ConnectionLost, LaunchError, Unwelcome
+from .connection import Ssh
 from .talk import NO_ANSWER, Chatter, SshError
 
 _NOISE = re.compile(
@@ -18,8 +19,9 @@ _PREFIX = re.compile(
 _DENIED = re.compile(r"^(\S+: )?Permission denied \(")
 
 
-def failure(host: str, error: SshError) -> LaunchError:
+def failure(way: Ssh, error: SshError) -> LaunchError:
     """The reason for a record and its remedy. ConnectionLost when another try may do, Unwelcome when hardly."""
+    host, login = way.host, way.by_hand()
     if isinstance(error, Chatter):
         return LaunchError(
             f'host {host} prints text before our command (first bytes: "{error}")',
@@ -29,28 +31,28 @@ def failure(host: str, error: SshError) -> LaunchError:
     if said == _NO_ENTRY:
         return Unwelcome(
             f"ssh to {host} failed: {said}",
-            f"a key that works without a prompt is needed: `ssh {host} true` must succeed from the server's account",
+            f"a key that works without a prompt is needed: `{login} true` must succeed from the server's account",
         )
     if said == _NOT_KNOWN:
-        return Unwelcome(f"ssh to {host} failed: {said}", _host_key(host, error.stderr))
+        return Unwelcome(f"ssh to {host} failed: {said}", _host_key(login, host, error.stderr))
     if "remote port forwarding failed" in error.stderr or "forwarding request failed" in error.stderr:
         return LaunchError(
             f"{host} does not allow forwarded sockets (AllowStreamLocalForwarding)",
             "its administrator can allow them for this account in sshd_config: AllowStreamLocalForwarding yes",
         )
-    hint = f"`ssh {host} true` must succeed from the server's account, without a prompt"
+    hint = f"`{login} true` must succeed from the server's account, without a prompt"
     if error.code == 0 and str(error) == NO_ANSWER:
         hint = ("our command was not run, or got no input: a forced command of that account (command=, ForceCommand), "
                 "or StdinNull in ~/.ssh/config")
     return ConnectionLost(f"ssh to {host} failed: {said}", hint)
 
 
-def _host_key(host: str, stderr: str) -> str:
+def _host_key(login: str, host: str, stderr: str) -> str:
     if "HAS CHANGED" in stderr or "Offending" in stderr:
         remove = re.search(r"ssh-keygen -f .*|ssh-keygen -R .*", stderr)
         command = remove[0].strip() if remove else f"ssh-keygen -R {host}"
         return f"the host's key has changed: check with its administrators, then mend known_hosts: {command}"
-    return f"log in once by hand to accept the key (ssh {host}), or mend known_hosts"
+    return f"log in once by hand to accept the key ({login}), or mend known_hosts"
 
 
 def reason(error: SshError) -> str:

@@ -85,6 +85,6 @@ def _ask(
                            seconds=bounds().ssh_call_s)
         return said, now
     except SshError as error:
-        raise failure(str(facts["host"]), error) from None
+        raise failure(line.ssh, error) from None
     finally:
         line.close()

@@ -46,7 +46,7 @@ def release_ssh(
             seconds=bounds().ssh_call_s + patience_s + proof_s,
         )
     except SshError as error:
-        raise failure(str(facts["host"]), error) from None
+        raise failure(Ssh.of(facts), error) from None
     finally:
         line.close()
     if said.all("error") or said.code != 0:

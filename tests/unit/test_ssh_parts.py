@@ -45,9 +45,17 @@ def test_the_users_config_has_no_say_in_what_a_kept_connection_is_told():
 
 def test_a_startup_file_that_may_not_read_something_is_no_refused_login():
     stderr = "bash: /etc/profile.d/x.sh: Permission denied\nConnection to gpu closed by remote host.\n"
-    assert not isinstance(failure("gpu", SshError("ssh ended", stderr=stderr, code=255)), Unwelcome)
+    assert not isinstance(failure(Ssh("gpu"), SshError("ssh ended", stderr=stderr, code=255)), Unwelcome)
     refused = SshError("ssh ended", stderr="me@gpu: Permission denied (publickey).\n", code=255)
-    assert isinstance(failure("gpu", refused), Unwelcome)
+    assert isinstance(failure(Ssh("gpu"), refused), Unwelcome)
+
+
+def test_the_remedy_is_the_login_that_the_config_asks_for():
+    refused = SshError("ssh ended", stderr="me@gpu: Permission denied (publickey).\n", code=255)
+    hint = failure(Ssh("gpu", "me", 2222, "/my keys/k"), refused).hint
+    assert "`ssh -l me -p 2222 -i '/my keys/k' gpu true` must succeed" in hint
+    unknown = SshError("ssh ended", stderr="Host key verification failed.\n", code=255)
+    assert "accept the key (ssh -p 2222 gpu)" in failure(Ssh("gpu", port=2222), unknown).hint
 
 
 def test_a_result_prints_as_one_would_type_it():
@@ -67,7 +75,7 @@ def test_a_result_prints_as_one_would_type_it():
     ("", "ssh ended (exit code 255)"),
 ])
 def test_the_words_of_ssh(stderr, reason):
-    assert str(failure("gpu", SshError("ssh ended", stderr=stderr, code=255))) == f"ssh to gpu failed: {reason}"
+    assert str(failure(Ssh("gpu"), SshError("ssh ended", stderr=stderr, code=255))) == f"ssh to gpu failed: {reason}"
 
 
 # --- cards ---------------------------------------------------------------------------------------------
