@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from potato_training.worker.failures import OutOfMemory, TrainerError
-from potato_training.worker.trainers import hf_loop, hf_precision, hf_predict
+from potato_training.worker.trainers import hf_loop, hf_model, hf_precision, hf_predict
 from potato_training.worker.trainers.base import Handle
 from potato_training.worker.trainers.hf_batches import Encoded
 
@@ -219,10 +219,16 @@ def test_precision_of_a_processor():
 
 def test_what_an_adapter_says_of_itself_is_in_one_order():
     """peft keeps names in sets, whose order is another in every process."""
-    from potato_training.worker.trainers import hf_model
-
     names = [f"layer{n}" for n in range(20)]
     config = SimpleNamespace(base_model_name_or_path="/cache/snapshot", target_modules=set(names), r=4)
     hf_model.settle_adapter(SimpleNamespace(peft_config={"default": config}), "some-org/model", "a" * 40)
     assert config.target_modules == sorted(names)
     assert (config.base_model_name_or_path, config.revision) == ("some-org/model", "a" * 40)
+
+
+def test_layers_that_adapters_may_be_put_into_are_named_gpt_2_s_own_kind_too():
+    class Conv1D(torch.nn.Module):
+        """As transformers calls GPT-2's."""
+
+    model = torch.nn.ModuleDict({"c_attn": Conv1D(), "lm_head": torch.nn.Linear(2, 2), "norm": torch.nn.LayerNorm(2)})
+    assert hf_model._no_such_layers(model, ["x"]).hint == "its linear layers are c_attn, lm_head"

@@ -102,7 +102,7 @@ def _no_such_layers(model: Any, wanted: Sequence[str]) -> TrainerError:
     import torch
 
     names = sorted({name.rsplit(".", 1)[-1] for name, part in model.named_modules()
-                    if isinstance(part, torch.nn.Linear)})
+                    if isinstance(part, torch.nn.Linear) or type(part).__name__ == "Conv1D"})     # GPT-2's
     return TrainerError("lora.target_modules: the model has no layers %s that an adapter can be put into"
                         % ", ".join(wanted), "its linear layers are %s" % ", ".join(names[:20]))
 

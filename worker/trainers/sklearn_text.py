@@ -81,7 +81,13 @@ class SklearnText(Trainer):
         self._live = [k for k in range(len(columns)) if k not in self._constant]
         y = np.array([columns[k] for k in self._live], dtype=bool).reshape(len(self._live), len(train))
         self.run.step("fitting")
+        self._unsettled = False
         self._classifiers = self._fit_columns(x, y, progress=True)
+        if not all(np.isfinite(c.coef_).all() for c in self._classifiers):
+            raise TrainerError("the weights are not finite: C (%g) is too large" % params["C"], "lower it")
+        if self._unsettled:
+            self.run.warn("the weights had not settled when fitting was ended; a lower C (it is %g) settles sooner"
+                          % params["C"])
         self._temperature = 1.0
         if params["calibrate"] and len(train) >= ENOUGH_TO_CALIBRATE and self._live:
             self.run.step("calibrating")
@@ -127,18 +133,23 @@ class SklearnText(Trainer):
         if self.task.kind == "nominal" and x.shape[1] * len(y) <= MANY_WEIGHTS:
             self.run.check()
             model = LogisticRegression(C=params["C"], class_weight=weight, max_iter=1000)
-            return [model.fit(x, y.argmax(0))]
+            return [self._noted(model.fit(x, y.argmax(0)))]
         models = []
         for k, column in enumerate(y):
             self.run.check()
             model = LogisticRegression(C=params["C"], class_weight=weight, solver="liblinear", dual=True, max_iter=2000,
                                        random_state=self.task.seed % 2**32)
-            models.append(model.fit(x, column) if column.any() and not column.all() else None)
+            models.append(self._noted(model.fit(x, column)) if column.any() and not column.all() else None)
             if progress:
                 self.run.progress("fit", k + 1, len(y))
         if self.task.kind != "nominal":
             return models
         return [_joined(models, x.shape[1])]
+
+    def _noted(self, model: Any) -> Any:
+        """The model; it is noted when it took all the iterations that it may."""
+        self._unsettled = self._unsettled or int(model.n_iter_.max()) >= model.max_iter
+        return model
 
     def _raw(self, x: Any, classifiers: Sequence[Any]) -> Any:
         """Scores before any squashing: items x live columns."""

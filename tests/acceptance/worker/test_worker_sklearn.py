@@ -146,6 +146,18 @@ def test_data_sets_that_cannot_be_learned_are_refused_with_the_reason(quick_job,
     assert says in job.last["message"]
 
 
+@pytest.mark.parametrize(("c", "code", "says"), [
+    (1e300, 1, "the weights are not finite: C (1e+300) is too large"),
+    (1e6, 0, "the weights had not settled when fitting was ended; a lower C (it is 1e+06) settles sooner")])
+def test_a_fit_that_does_not_settle_is_told_of(quick_job, c, code, says):
+    """Items of the same words and different labels: the larger C is, the further their weights are pulled."""
+    pairs = [(f"good film {n % 7}", "12345"[n % 5]) for n in range(40)]
+    job = quick_job("sklearn-text", schemas=[schema(list("12345"), "ordinal")], splits={"train": items(pairs)},
+                    params={"C": c, "calibrate": False})
+    assert job.run() == code, job.stderr
+    assert says in [job.last.get("message"), *job.logs("warning")]
+
+
 def test_a_model_that_answers_always_the_same_is_told_of(quick_job):
     """19 of 20 right, and nothing learned: the items of the rare label have no words of their own."""
     rows = [{"id": str(n), "text": f"a {('good', 'bad')[n % 2]} film",
