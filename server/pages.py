@@ -29,7 +29,7 @@ SAID = {
     "nothing": "There were no prelabels of this run to take back.", "over": "The run was over already.",
     "out": "You are signed out.",
 }
-_NEXT = re.compile(r"/admin/training[A-Za-z0-9/_.=&?%-]*\Z")
+_NEXT = re.compile(r"/admin/training(?:[/?][A-Za-z0-9/_.=&?%+-]*)?\Z")
 
 
 class Shared:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+from urllib.parse import urlencode
 
 import pytest
 
@@ -29,6 +30,11 @@ def test_the_key_opens_and_nothing_else_does(site):
 
 
 def test_a_person_is_sent_to_the_login_and_back(site):
+    sent = site.get("/admin/training?q=two+words&by=score", key=None)
+    wanted = "/admin/training?q=two+words&by=score"
+    assert sent.headers["Location"] == "/admin/training/login?" + urlencode({"next": wanted})
+    back = site.post("login", form={"key": "the key of the tests", "next": wanted}, key=None)
+    assert back.headers["Location"] == wanted
     sent = site.get("runs/x?q=1", key=None)
     assert sent.status == 303
     assert sent.headers["Location"] == "/admin/training/login?next=%2Fadmin%2Ftraining%2Fruns%2Fx%3Fq%3D1"
@@ -37,9 +43,10 @@ def test_a_person_is_sent_to_the_login_and_back(site):
     assert back.headers["Location"] == "/admin/training/runs/x?q=1"
 
 
-@pytest.mark.parametrize(
-    "next_", ["//evil.example", "http://evil.example", "/admin/training//evil", "/\\evil", "/admin/training\r\nX: y"]
-)
+@pytest.mark.parametrize("next_", [
+    "//evil.example", "http://evil.example", "/admin/training//evil", "/\\evil", "/admin/training\r\nX: y",
+    "/admin/training.evil.example",
+])
 def test_the_login_leads_nowhere_else(site, next_):
     answer = site.post("login", form={"key": "the key of the tests", "next": next_}, key=None)
     assert answer.headers["Location"] == "/admin/training"
