@@ -37,15 +37,17 @@ ROOT = Path(__file__).parent
 PATIENCE_S = 90.0
 
 
-#: Files that take more than about a minute, the longest first: they begin first, so that none is left at the end.
+#: Files that take more than about half a minute, the longest first: they begin first, so that none is left at the end.
+#: Those that compute all the time (the trainers', those with a browser) stand between those that mostly wait.
 LONG = (
-    "test_training_faults", "test_ssh_faults", "test_slurm_runs_real", "test_slurm_faults", "test_ssh_transfer",
-    "test_slurm_ends_real", "test_slurm_agent_ends", "test_slurm_agent_real", "test_slurm_wishes_real",
-    "test_training_agent", "test_page_in_a_browser", "test_ssh_check", "test_worker_hf", "test_server_api",
-    "test_agent_nat", "test_precommit", "test_potato_server", "test_worker_team", "test_slurm_runs", "test_worker_llm",
-    "test_potato_browser", "test_potato_gunicorn", "test_page_looks", "test_page_and_its_server", "test_server_door",
-    "test_ssh_ways", "test_slurm_agent_runs", "test_job_script", "test_agent_nginx", "test_agent_chaos",
-    "test_server_hub", "test_host_venv", "test_worker_sklearn", "test_wheel",
+    "test_ssh_faults", "test_slurm_runs_real", "test_training_faults", "test_worker_llm", "test_slurm_faults",
+    "test_worker_hf", "test_slurm_agent_real", "test_training_agent", "test_agent_nat", "test_worker_team",
+    "test_slurm_agent_ends", "test_potato_server", "test_slurm_runs", "test_ssh_transfer", "test_agent_nginx",
+    "test_ssh_ways", "test_ssh_check", "test_potato_gunicorn", "test_page_and_its_server", "test_server_api",
+    "test_potato_browser", "test_training_agent_slurm", "test_wheel", "test_page_in_a_browser", "test_server_auto",
+    "test_slurm_lag_real", "test_slurm_ends_real", "test_worker_sklearn", "test_ssh_trainers", "test_precommit",
+    "test_slurm_agent_runs", "test_page_looks", "test_compiler_quoting", "test_worker_control", "test_training_run",
+    "test_ssh_runs", "test_agent_slurm_real", "test_host_venv", "test_potato_start", "test_tutorial",
 )
 
 
@@ -278,8 +280,9 @@ class FakeSlurm:
         self.programs = root / "bin"
         self.programs.mkdir(parents=True)
         for program in (ROOT / "fixtures" / "fake_slurm" / "bin").iterdir():
-            # the same program under this very interpreter: a `python3` on PATH may be a slow shim
-            code = (f"#!{sys.executable} -I\npath = {str(program)!r}\n"
+            # the same program under this very interpreter, and without looking for packages, which it has no need
+            # of: a `python3` on PATH may be a slow shim
+            code = (f"#!{sys.executable} -IS\npath = {str(program)!r}\n"
                     "exec(compile(open(path).read(), path, 'exec'), {'__file__': path, '__name__': '__main__'})\n")
             target = self.programs / program.name
             target.write_text(code)
