@@ -187,7 +187,7 @@ def test_a_worker_that_ignores_sigterm_is_killed_with_no_verdict(slurm_cluster, 
     slurm_cluster.run(["scancel", job_id])      # KillWait is 5 s here
     slurm_cluster.wait_job(job_id, "CANCELLED")
     slurm_cluster.wait_empty(job_id)
-    assert here.read("exit_code") in (None, "137\n"), "Slurm kills one process after the other, the worker's maybe first"
+    assert here.read("exit_code") in (None, "137\n"), "Slurm kills one process after another, maybe the worker first"
 
 
 @pytest.mark.slow
