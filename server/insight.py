@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from ..runtime import places
 from ..runtime.shapes import number
@@ -26,6 +26,9 @@ _TEXT = 600
 _MOST_RUNS = 16
 #: Larger ones are counted in a thread, so that no page waits for them.
 _LARGE = 8 * 1024 * 1024
+_SPLITS = ("train", "val", "test", "unlabeled")
+_LONGEST_NAME = 1000
+_MOST_HELD_OUT = 500_000
 _PARTS = ("val.jsonl", "test.jsonl", "unlabeled.jsonl")
 
 
@@ -101,15 +104,16 @@ def read(run_dir: Path) -> Insight:
     for n, row in enumerate(_rows(run_dir / places.PREDICTIONS)):
         schema, item, payload = row.get("schema_name"), row.get("instance_id"), row.get("payload")
         p = number(row.get("confidence"))
-        if not isinstance(schema, str) or not isinstance(item, str) or p is None or not _is_labels(payload):
+        if not _is_name(schema) or not _is_name(item) or p is None or not _is_labels(payload):
             continue
         if schema not in found and len(found) >= 100:
             continue
-        p, split = min(1.0, max(0.0, float(p))), str(row.get("split", ""))[:40]
+        p, split = min(1.0, max(0.0, float(p))), row.get("split")
+        split = split if isinstance(split, str) and split in _SPLITS else "other"
         one = found.setdefault(schema, SchemaInsight())
         one.counts[split] = one.counts.get(split, 0) + 1
         one.histogram[min(BINS - 1, int(p * BINS))] += 1
-        if split in ("val", "test"):
+        if split in ("val", "test") and len(held_out) < _MOST_HELD_OUT:
             held_out[schema, item] = (payload, p)
         unsure = Unsure(p, item, payload, split)
         heap = heaps.setdefault(schema, [])
@@ -143,8 +147,13 @@ def _with_bundle(run_dir: Path, found: Insight, heaps: Any, held_out: Any) -> No
         told.unsure = [u._replace(text=texts.get(u.item, ""), label=labels.get(u.item, {}).get(schema)) for u in rows]
 
 
+def _is_name(value: Any) -> TypeGuard[str]:
+    """Of a scheme, an item or a label, as far as a page can show it. What an agent sends may be longer than any."""
+    return isinstance(value, str) and len(value) <= _LONGEST_NAME
+
+
 def _is_labels(payload: Any) -> bool:
-    return isinstance(payload, str) or (isinstance(payload, list) and all(isinstance(one, str) for one in payload))
+    return _is_name(payload) or (isinstance(payload, list) and len(payload) <= 100 and all(map(_is_name, payload)))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -322,6 +322,19 @@ def test_insight_of_predictions_and_their_bundle(tmp_path):
     assert [right for _, right, _ in found.calibration] == [0.0] * 5 + [1.0] * 5
 
 
+def test_no_predictions_make_a_page_without_end(tmp_path):
+    """An agent may upload half a gigabyte of them, each with names of its own."""
+    row = {"schema_name": "s", "instance_id": "i", "payload": "a", "confidence": 0.5, "split": "val"}
+    long = "x" * 100_000
+    strange = [{**row, "split": f"split {n}"} for n in range(300)]
+    strange += [{**row, "instance_id": long}, {**row, "payload": long}, {**row, "payload": ["a"] * 5000}, row]
+    write(tmp_path / "predictions.jsonl", [*strange, *({**row, "schema_name": f"s{n}"} for n in range(300))])
+    found = insight.read(tmp_path)
+    assert found["s"].counts == {"other": 300, "val": 1}
+    assert len(found) == 100
+    assert all(len(str(unsure)) < 3000 for one in found.values() for unsure in one.unsure)
+
+
 def test_no_predictions(tmp_path):
     assert insight.Insights().of(tmp_path) == {}
     (tmp_path / "predictions.jsonl").write_text("x\n")
