@@ -15,6 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+#: A worker that tells a hundred metrics a second for two days stays below. From here on only what ends a run is kept,
+#: and from twice that nothing: nobody's events fill the disk.
+MOST_BYTES = 2 << 30
+_ENDS = ("result", "error")
+_TOO_MANY: dict[str, Any] = {
+    "v": 1, "event": "log", "level": "warning", "msg": "too many events: later ones are not kept",
+}
+
 
 class Gap(Exception):
     """The batch begins later than what is wanted next."""
@@ -30,6 +38,7 @@ class EventLog:
     def __init__(self, path: Path):
         self._path = path
         self._guard = threading.Lock()
+        self._full = False
         self._counted = (0, 0)  # (bytes, whole lines in them): spares reading the file again
 
     def append(self, seq: int, events: Sequence[dict[str, Any]]) -> tuple[int, Sequence[dict[str, Any]]]:
@@ -44,17 +53,28 @@ class EventLog:
                 raise Gap(count)
             fresh = events[count - seq:]
             if fresh:
-                text = "".join(
-                    json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-                    for event in fresh
-                )
-                data = text.encode("utf-8", "replace")
+                data = _lines(fresh)
+                if size + len(data) > MOST_BYTES:
+                    fresh = self._kept(size, fresh)
+                    data = _lines(fresh)
                 file.seek(size)
                 file.write(data)
                 file.flush()
                 size, count = size + len(data), count + len(fresh)
             self._counted = (size, count)
             return count, fresh
+
+    def _kept(self, size: int, events: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """The events as far as there is room; what is left out leaves an empty one, so that numbers stay."""
+        kept: list[dict[str, Any]] = []
+        for event in events:
+            length = len(_lines([event]))
+            if size + length > (2 * MOST_BYTES if event.get("event") in _ENDS else MOST_BYTES):
+                event = {} if self._full else _TOO_MANY
+                length, self._full = 3, True
+            kept.append(event)
+            size += length
+        return kept
 
     def _count(self, file: Any) -> tuple[int, int]:
         """(bytes, lines) of the whole lines, with a torn last line cut off."""
@@ -71,6 +91,13 @@ class EventLog:
         if position > size:
             file.truncate(size)
         return size, count
+
+
+def _lines(events: Sequence[dict[str, Any]]) -> bytes:
+    text = "".join(
+        json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n" for event in events
+    )
+    return text.encode("utf-8", "replace")
 
 
 def read_events(path: Path, start: int) -> list[dict[str, Any]]:

@@ -90,13 +90,6 @@ def _log(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> Non
         news.warnings.append(message)
 
 
-def _metric(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
-    name, value = event.get("name"), number(event.get("value"))
-    if isinstance(name, str) and value is not None:
-        label = " ".join(text(event[key], 80) for key in ("schema", "split", "name") if key in event)
-        news.facts.setdefault("last_metrics", {})[label] = value
-
-
 def _artifact(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> None:
     news.log.append(f"model file {text(event.get('path', '?'), 300)}: {text(event.get('bytes', '?'), 20)} bytes")
 
@@ -113,6 +106,6 @@ def _error(news: News, event: Mapping[str, Any], attempt: int, stream: str) -> N
 
 
 _READERS = {
-    "status": _status, "progress": _progress, "log": _log, "metric": _metric, "artifact": _artifact,
+    "status": _status, "progress": _progress, "log": _log, "artifact": _artifact,
     "result": _result, "error": _error,
 }

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from potato_training.runtime import eventlog
 from potato_training.runtime.eventlog import EventLog, Gap, Tail
 
 
@@ -89,3 +90,24 @@ def test_a_tail_gives_whole_lines_only_and_each_once(path):
     assert tail.events() == [{"n": "é"}]
     path.write_bytes(b'{"n": 9}\n')
     assert tail.events() == [{"n": 9}]
+
+
+def test_nobodys_events_fill_the_disk(path, monkeypatch):
+    """What is too much keeps its number and nothing else; the end of the run still has room, up to a bound as well."""
+    monkeypatch.setattr(eventlog, "MOST_BYTES", 20_000)
+    log, metric = EventLog(path), {"event": "metric", "name": "x" * 100}
+    result, seq = {"event": "result", "status": "succeeded"}, 0
+    for _ in range(20):
+        seq, fresh = log.append(seq, [metric] * 50)
+    assert seq == 1000
+    assert fresh == [{}] * 50, "nor is anything of them in the record or the run's log"
+    size = path.stat().st_size
+    assert size < 20_000 + 1000 * 3 + 200
+    assert log.append(seq, [result]) == (1001, [result])
+    for n in range(1001, 3000):
+        log.append(n, [{"event": "error", "message": "x" * 100}])
+    assert path.stat().st_size < 40_000 + 3000 * 3
+    told = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(told) == 3000
+    assert [event for event in told if event.get("event") == "log"] == [eventlog._TOO_MANY]
+    assert log.append(0, [metric] * 3000) == (3000, []), "a repeated batch still adds nothing"
