@@ -32,6 +32,8 @@ def read_records(path: Path, shown: str, columns: Sequence[str]) -> tuple[str, R
             "json, jsonl, csv and tsv are read",
         )
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would be waited for without end
+            raise UserError(f"the data file {shown} cannot be read: it is not a regular file")
         with path.open("rb") as file:
             is_array = kind == "json" and _first_character(file) == b"["
     except FileNotFoundError:

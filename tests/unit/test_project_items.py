@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import pytest
 from potato_training.project import elements
@@ -204,6 +205,14 @@ def test_a_data_file_that_is_a_directory(new_project):
     (config.task_dir / "data/items.jsonl").unlink()
     (config.task_dir / "data/items.jsonl").mkdir()
     with pytest.raises(UserError, match=r"data/items\.jsonl cannot be read: Is a directory"):
+        list(read_items(config))
+
+
+def test_a_pipe_in_place_of_a_data_file_is_not_waited_for(new_project):
+    config = new_project(1)
+    (config.task_dir / "data/items.jsonl").unlink()
+    os.mkfifo(config.task_dir / "data/items.jsonl")
+    with pytest.raises(UserError, match=r"data/items\.jsonl cannot be read: it is not a regular file"):
         list(read_items(config))
 
 
