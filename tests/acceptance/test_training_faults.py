@@ -93,8 +93,7 @@ def test_a_second_cancel_changes_nothing(study):
     process, run_id = study.train("test-stubborn")
     study.wait_until(lambda: "deaf" in study.log(run_id), "the worker's word")
     study.potato("training", "cancel", run_id, check=True)
-    study.reaches(run_id, "cancelling")
-    until = study.run(run_id).facts["cancel_until"]
+    until = study.wait_until(lambda: study.run(run_id).facts.get("cancel_until"), "the cancel's end")
     study.potato("training", "cancel", run_id, check=True)
     study.finish(process)
     assert study.run(run_id).facts["cancel_until"] == until

@@ -39,7 +39,7 @@ potato_whole_venv() { # STAMP
   [ -s "$potato_venv/COMPLETE" ] && [ -s "$potato_venv/FILES" ] &&
     [ "$(cat -- "$potato_venv/COMPLETE")" = "$1" ] && [ -z "$(potato_gone)" ]
 }
-potato_private() { # DIRECTORY: this account's alone, since what lies in it is run; umask is not asked under default ACLs
+potato_private() { # DIRECTORY: this account's alone, since what lies in it is run; default ACLs do not ask umask
   [ -d "$1" ] || { mkdir -p -- "$1" && chmod 700 -- "$1"; } || potato_fail "$(uname -n) cannot make $1"
   chmod go-w -- "$1" 2> /dev/null || potato_fail "$1 on $(uname -n) is another account's: remote_dir must be one's own"
 }

@@ -30,7 +30,7 @@ potato_sizes() ( # DIRECTORY LIST: as they are now
   cd -- "$1" && sed 's/^[0-9]* //' "$2" | LC_ALL=C xargs ls -ln 2> /dev/null | awk '{ print $5, $NF }'
 )
 
-potato_private() { # DIRECTORY: this account's alone, since what lies in it is run; umask is not asked under default ACLs
+potato_private() { # DIRECTORY: this account's alone, since what lies in it is run; default ACLs do not ask umask
   [ -d "$1" ] || { mkdir -p -- "$1" && chmod 700 -- "$1"; } || potato_fail "$(uname -n) cannot make $1"
   chmod go-w -- "$1" 2> /dev/null || potato_fail "$1 on $(uname -n) is another account's: remote_dir must be one's own"
 }
